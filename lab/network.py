@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network of a lab: a namespace with two bridges.
+
+``mgmt`` carries commands, the control plane and its services; ``data``
+carries iSCSI and is the one that gets partitioned.  All names but that of
+the namespace are inside it, so labs do not meet, and nothing that listens
+there can be reached from outside.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+import signal
+import socket
+import threading
+
+from lab.errors import LabError
+from lab.processes import run, wait_for
+
+CONTROLLER = '10.99.0.254'
+_CLONE_NEWNET = 0x40000000
+
+
+def mgmt_address(node: int) -> str:
+    """Address of node ``node`` (from 1) in the management network."""
+    return f'10.99.0.{node}'
+
+
+def data_address(node: int) -> str:
+    """Address of node ``node`` (from 1) in the storage network."""
+    return f'10.99.1.{node}'
+
+
+class Network:
+    """The namespace of the lab ``name``."""
+
+    def __init__(self, name: str) -> None:
+        self.namespace = f'dmclone-lab-{name}'
+
+    @property
+    def path(self) -> pathlib.Path:
+        """Where the namespace is bound while it exists."""
+        return pathlib.Path('/run/netns', self.namespace)
+
+    def argv(self, *command: str) -> list[str]:
+        """A command line that runs ``command`` inside."""
+        return ['ip', 'netns', 'exec', self.namespace, *command]
+
+    def ip(self, *words: str, check: bool = True) -> str:
+        """Run ``ip`` on the namespace and return what it prints."""
+        return run('ip', '-n', self.namespace, *words, check=check).stdout
+
+    def create(self, nodes: int) -> None:
+        """Make the namespace, its bridges and two taps for each node."""
+        run('ip', 'netns', 'add', self.namespace)
+        self.ip('link', 'set', 'lo', 'up')
+        for bridge in ('mgmt', 'data'):
+            self.ip('link', 'add', bridge, 'type', 'bridge')
+            self.ip('link', 'set', bridge, 'up')
+        self.ip('address', 'add', f'{CONTROLLER}/24', 'dev', 'mgmt')
+        for node in range(1, nodes + 1):
+            for bridge in ('mgmt', 'data'):
+                tap = f'{bridge}{node}'
+                self.ip('tuntap', 'add', tap, 'mode', 'tap')
+                self.ip('link', 'set', tap, 'master', bridge, 'up')
+
+    def partition(self, node: int) -> None:
+        """Cut a node off the storage network."""
+        # Taking the tap down instead would wedge the node's end of it.
+        self.ip('link', 'set', f'data{node}', 'nomaster')
+
+    def heal(self, node: int) -> None:
+        """Undo partition()."""
+        self.ip('link', 'set', f'data{node}', 'master', 'data')
+
+    def pids(self) -> list[int]:
+        """Every process inside."""
+        if not self.path.exists():
+            return []
+        out = run('ip', 'netns', 'pids', self.namespace, check=False).stdout
+        return [int(word) for word in out.split()]
+
+    def destroy(self) -> None:
+        """Kill every process inside, then remove the namespace."""
+        for pid in self.pids():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        wait_for('end of the processes in the lab\'s network',
+                 lambda: not self.pids(), timeout=30)
+        if self.path.exists():
+            run('ip', 'netns', 'delete', self.namespace)
+
+    def connect(self, address: str, port: int,
+                timeout: float) -> socket.socket:
+        """A TCP connection made inside, usable from outside.
+
+        Raises OSError as socket.create_connection() does.
+        """
+        result: list[socket.socket | OSError] = []
+
+        def inside() -> None:
+            # A namespace is a property of the thread: this one ends here.
+            try:
+                fd = os.open(self.path, os.O_RDONLY)
+                try:
+                    libc = ctypes.CDLL(None, use_errno=True)
+                    if libc.setns(fd, _CLONE_NEWNET):
+                        number = ctypes.get_errno()
+                        raise OSError(number, os.strerror(number))
+                finally:
+                    os.close(fd)
+                result.append(socket.create_connection(
+                    (address, port), timeout))
+            except OSError as exc:
+                result.append(exc)
+
+        thread = threading.Thread(target=inside)
+        thread.start()
+        thread.join()
+        if not result:
+            raise LabError(f'no answer about {address}:{port}')
+        if isinstance(result[0], OSError):
+            raise result[0]
+        return result[0]

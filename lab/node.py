@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node of the lab: a user-mode-linux kernel of its own."""
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import shutil
+import signal
+import socket
+from collections.abc import Sequence
+
+from lab import agent
+from lab.errors import LabError
+from lab.network import Network, data_address, mgmt_address
+from lab.processes import Group, run, wait_for
+
+_INIT = pathlib.Path(__file__).with_name('node-init')
+_STATE_MIB = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """Memory and (sparse) disk of a node."""
+
+    memory_mib: int = 384
+    disk_gib: int = 100
+
+
+class Node:
+    """Node ``number`` (from 1) with everything it owns in ``directory``."""
+
+    def __init__(self, number: int, directory: pathlib.Path,
+                 network: Network, program: pathlib.Path,
+                 shares: Sequence[pathlib.Path], size: Size = Size(),
+                 first: pathlib.Path | None = None) -> None:
+        self.number = number
+        self.name = f'node{number}'
+        self.directory = directory
+        self.data_address = data_address(number)
+        self.mgmt_address = mgmt_address(number)
+        self.console_log = directory / 'console.log'
+        self._network = network
+        self._program = program
+        self._shares = [directory, *shares]
+        self._size = size
+        self._first = first
+        self._group = Group(directory / 'kernel.pid')
+
+    def __repr__(self) -> str:
+        return f'<{self.name}>'
+
+    # Power
+
+    def start(self) -> None:
+        """Switch the node on; wait_booted() tells when it is usable."""
+        if self._group.members():
+            raise LabError(f'{self.name} is running already')
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._make_disks()
+        # A stale socket directory of a killed kernel stops the next one.
+        shutil.rmtree(self.directory / 'uml', ignore_errors=True)
+        (self.directory / 'uml').mkdir()
+        number = self.number
+        env = {
+            'NODE': str(number), 'PORT': str(agent.PORT),
+            'MGMT': f'{self.mgmt_address}/24',
+            'DATA': f'{self.data_address}/24',
+            'AGENT': str(self._program),
+            'SHARE': ':'.join(str(share) for share in self._shares),
+        }
+        if self._first:
+            env['SETUP'] = str(self._first)
+        argv = self._network.argv(
+            'linux.uml', f'mem={self._size.memory_mib}M',
+            'rootfstype=hostfs', 'rootflags=/', 'ro', f'init={_INIT}',
+            f'ubd0={self.directory}/state.img',
+            f'ubd1={self.directory}/disk.img',
+            f'vec0:transport=tap,ifname=data{number},depth=128,gro=1',
+            f'vec1:transport=tap,ifname=mgmt{number},depth=128,gro=1',
+            'con=null', 'con0=fd:0,fd:1', 'ssl=null', 'noreboot', 'quiet',
+            f'uml_dir={self.directory}/uml', f'umid={self.name}',
+            *(f'{key}={value}' for key, value in env.items()))
+        self._group.start(argv, self.console_log)
+
+    def _make_disks(self) -> None:
+        state = self.directory / 'state.img'
+        if not state.exists():
+            part = state.with_suffix('.part')
+            with part.open('wb') as file:
+                file.truncate(_STATE_MIB << 20)
+            run('mkfs.ext4', '-q', '-F', str(part))
+            part.rename(state)
+        disk = self.directory / 'disk.img'
+        if not disk.exists():
+            with disk.open('wb') as file:
+                file.truncate(self._size.disk_gib << 30)
+
+    def wait_booted(self, timeout: float = 120) -> None:
+        """Wait until commands can run in the node."""
+        def answers() -> bool:
+            if not self.running():
+                raise LabError(f'{self.name} died while booting: see '
+                               f'{self.console_log}')
+            try:
+                return self.run('true', check=False, timeout=30).code == 0
+            except (OSError, LabError):
+                return False
+        wait_for(f'boot of {self.name} (see {self.console_log})',
+                 answers, timeout)
+
+    def running(self) -> bool:
+        """Whether the node's kernel is running."""
+        return self._group.leader() is not None
+
+    def power_cut(self) -> None:
+        """End the node at once; what it had not written to disk is lost."""
+        self._group.kill()
+        shutil.rmtree(self.directory / 'uml', ignore_errors=True)
+
+    def reboot(self, wait: bool = True) -> None:
+        """Sync file systems, end the kernel and start it again."""
+        # An in-kernel reboot loses the network.
+        self.run('sync', timeout=120)
+        self.power_cut()
+        self.start()
+        if wait:
+            self.wait_booted()
+
+    def freeze(self) -> None:
+        """Stop the node's processors; its peers see it fall silent."""
+        self._group.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Undo freeze()."""
+        self._group.signal(signal.SIGCONT)
+
+    # Network
+
+    def partition(self) -> None:
+        """Cut the node off the storage network; commands still work."""
+        self._network.partition(self.number)
+
+    def heal(self) -> None:
+        """Undo partition()."""
+        self._network.heal(self.number)
+
+    # Commands and files
+
+    def _connect(self, timeout: float) -> socket.socket:
+        return self._network.connect(self.mgmt_address, agent.PORT, timeout)
+
+    def run(self, command: str | Sequence[str], check: bool = True,
+            timeout: float = 60,
+            input: str | bytes | None = None) -> agent.Result:
+        """Run a command as root: a string by the shell, a list as it is.
+
+        Raises CommandError (status other than 0 and ``check``),
+        TimeoutError (the command's process group is killed) or LabError
+        (the node went away).
+        """
+        data = input.encode() if isinstance(input, str) else input
+        return agent.run_command(self._connect, _argv(command), check,
+                                 timeout, data)
+
+    def popen(self, command: str | Sequence[str]) -> agent.Command:
+        """Start a command and return a handle: poll(), wait(), kill()."""
+        return agent.Command(self._connect, _argv(command))
+
+    def read(self, path: str) -> str:
+        """The text of a file of the node."""
+        return self.run(['cat', path]).stdout
+
+    def write(self, path: str, text: str, mode: int = 0o644) -> None:
+        """Write a file of the node."""
+        self.run(['sh', '-c', 'mkdir -p "$(dirname "$1")" && cat >"$1" && '
+                  'chmod "$2" "$1"', 'sh', path, f'{mode:o}'], input=text)
+
+    def console(self) -> str:
+        """What the kernel and node-init printed."""
+        return self.console_log.read_text(errors='replace')
+
+
+def _argv(command: str | Sequence[str]) -> list[str]:
+    if isinstance(command, str):
+        return ['sh', '-c', command]
+    return list(command)

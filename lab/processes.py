@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of a lab: started in groups, found again from disk, ended."""
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from lab.errors import CommandError, LabError
+
+
+def run(*argv: str, check: bool = True, input: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 600) -> subprocess.CompletedProcess[str]:
+    """Run a command of the host and return its output as text.
+
+    Raises CommandError if it fails (unless ``check`` is false).
+    """
+    result = subprocess.run(
+        argv, input=input, env=env, timeout=timeout, text=True,
+        stdin=subprocess.DEVNULL if input is None else None,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if check and result.returncode:
+        raise CommandError(' '.join(argv), result.returncode,
+                           result.stderr or result.stdout)
+    return result
+
+
+def wait_for(what: str, condition: Callable[[], object],
+             timeout: float = 120, interval: float = 0.1) -> object:
+    """Return the first true value of ``condition()``.
+
+    Raises LabError after ``timeout`` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise LabError(f'{what}: not within {timeout:.0f} s')
+        time.sleep(interval)
+
+
+def _stat(pid: int | str) -> list[str] | None:
+    """Fields of /proc/PID/stat from the third (state) on."""
+    try:
+        text = pathlib.Path('/proc', str(pid), 'stat').read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text.rpartition(')')[2].split()
+
+
+class Group:
+    """One process group (its leader and all it started), kept in a file.
+
+    The file holds the leader's pid and start time, so that the group can be
+    ended by another process later without ever hitting a stranger that got
+    the same number.
+    """
+
+    def __init__(self, pid_file: pathlib.Path) -> None:
+        self.pid_file = pid_file
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    def start(self, argv: Sequence[str], log: pathlib.Path,
+              env: Mapping[str, str] | None = None,
+              cwd: pathlib.Path | None = None) -> None:
+        """Start a group leader whose output is appended to ``log``."""
+        with log.open('ab') as out:
+            self._popen = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=out,
+                stderr=subprocess.STDOUT, env=env, cwd=cwd,
+                start_new_session=True)
+        stat = _stat(self._popen.pid)
+        started = stat[19] if stat else '0'
+        self.pid_file.write_text(f'{self._popen.pid} {started}\n')
+
+    def leader(self) -> int | None:
+        """The leader's pid, if it is alive."""
+        pid, started = self._recorded()
+        stat = _stat(pid) if pid else None
+        if stat and stat[19] == started and stat[0] not in 'ZX':
+            return pid
+        return None
+
+    def _recorded(self) -> tuple[int, str]:
+        try:
+            pid, started = self.pid_file.read_text().split()
+        except (OSError, ValueError):
+            return 0, ''
+        return int(pid), started
+
+    def _reap(self) -> None:
+        if self._popen is not None:
+            self._popen.poll()
+
+    def members(self) -> list[int]:
+        """Pids of the group that are alive."""
+        self._reap()
+        pid, started = self._recorded()
+        if not pid:
+            return []
+        stat = _stat(pid)
+        if stat and stat[19] != started:
+            return []
+        found = []
+        for entry in os.listdir('/proc'):
+            if not entry.isdigit():
+                continue
+            fields = _stat(entry)
+            if (fields and fields[0] not in 'ZX' and int(fields[2]) == pid
+                    and int(fields[19]) >= int(started)):
+                found.append(int(entry))
+        return found
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the group, if it is ours and alive."""
+        if self.members():
+            try:
+                os.killpg(self._recorded()[0], number)
+            except ProcessLookupError:
+                pass
+
+    def kill(self) -> None:
+        """kill -9 the group and wait until none of it is left."""
+        self.signal(signal.SIGKILL)
+        wait_for(f'end of {self.pid_file.stem}',
+                 lambda: not self.members(), timeout=30, interval=0.02)
+        self._reap()
+        self.pid_file.unlink(missing_ok=True)
+
+    def terminate(self, timeout: float = 30) -> None:
+        """Ask the leader to end, kill the group if it does not."""
+        pid = self.leader()
+        if pid:
+            os.kill(pid, signal.SIGTERM)
+            try:
+                wait_for('end', lambda: not self.members(), timeout, 0.05)
+            except LabError:
+                pass
+        self.kill()
