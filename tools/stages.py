@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the stages of tools/test and adds up what passed and failed.
+
+Uses the standard library only: it runs before anything is installed.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import filecmp
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+WORK = ROOT / '.tox'
+LOGS = WORK / 'logs'
+BOOTSTRAP = WORK / 'bootstrap'
+SAMPLE = ROOT / 'etc/cinder-dmclone.conf.sample'
+FUNCTIONAL = WORK / 'functional-results'
+TOX = 'tox>=4.11,<5'
+PYTHON = '/usr/bin/python3'
+# How much of a failed stage's log is shown.
+TAIL_LINES = 40
+# How long an interrupted stage may take to clean up, in seconds.
+GRACE = 60
+
+
+class StageFailed(Exception):
+    """A stage that did not do its work; the text is for a person."""
+
+
+class Run:
+    """One run of tools/test: what has passed and failed so far."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.failed = 0
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Print name, result and time of what happens inside."""
+        print(f'== {name}', flush=True)
+        begin = time.monotonic()
+        result = 'FAILED'
+        try:
+            yield
+            result = 'ok'
+        except StageFailed as error:
+            print(error, flush=True)
+        except KeyboardInterrupt:
+            result = 'interrupted'
+            raise
+        finally:
+            seconds = time.monotonic() - begin
+            print(f'== {name}: {result}, {seconds:.0f} s', flush=True)
+
+    def lint(self, name: str, function: Callable[..., None],
+             *args: str) -> None:
+        """A stage that counts as one test."""
+        with self.stage(name):
+            try:
+                function(*args)
+            except StageFailed:
+                self.failed += 1
+                raise
+            self.passed += 1
+
+    def tests(self, name: str, argv: Sequence[str], results: Sequence[str],
+              echo: bool = False) -> None:
+        """A stage of stestr; ``results`` is the command for its stream."""
+        with self.stage(name):
+            failure = None
+            # The number of the last run: a stage that dies early must not
+            # be credited with the results of the one before.
+            before = _stream_number(results)
+            try:
+                execute(name, argv, echo)
+            except StageFailed as error:
+                failure = error
+            passed, failed = 0, 0
+            if _stream_number(results) != before:
+                passed, failed = count(results)
+            if not failed and (failure or not passed):
+                failed = 1
+                failure = failure or StageFailed('no test was run')
+            print(f'{passed} passed, {failed} failed in {name}', flush=True)
+            self.passed += passed
+            self.failed += failed
+            if failure:
+                raise failure
+
+
+def _stop(child: subprocess.Popen) -> None:
+    """Interrupt a stage, give it time to clean up, then end it."""
+    for number, seconds in ((signal.SIGINT, GRACE), (signal.SIGTERM, 10),
+                            (signal.SIGKILL, None)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        try:
+            child.wait(seconds)
+            return
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            continue
+
+
+def execute(name: str, argv: Sequence[str], echo: bool = False) -> None:
+    """Run a command with its output in a log (and shown, if ``echo``).
+
+    It has a process group of its own, so that it is interrupted once, by us,
+    and can clean up.
+    """
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / f'{name}.log'
+    with log.open('w') as file:
+        child = subprocess.Popen(
+            argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors='replace',
+            start_new_session=True)
+        try:
+            for line in child.stdout:
+                file.write(line)
+                file.flush()
+                if echo:
+                    print(line, end='', flush=True)
+            child.wait()
+        except KeyboardInterrupt:
+            _stop(child)
+            raise
+    if child.returncode:
+        tail = [] if echo else log.read_text().splitlines()[-TAIL_LINES:]
+        raise StageFailed('\n'.join(
+            [*tail, f'exit status {child.returncode}; log: {log}']))
+
+
+def _stream_number(results: Sequence[str]) -> str:
+    repository = pathlib.Path(results[results.index('--repo-url') + 1])
+    try:
+        return (repository / 'next-stream').read_text()
+    except FileNotFoundError:
+        return ''
+
+
+def count(results: Sequence[str]) -> tuple[int, int]:
+    """Passed and failed of the last stestr run; skipped ones are neither."""
+    stream = subprocess.run(results, cwd=ROOT, stdout=subprocess.PIPE)
+    stats = subprocess.run(
+        [str(pathlib.Path(results[0]).with_name('subunit-stats'))],
+        input=stream.stdout, stdout=subprocess.PIPE).stdout.decode()
+    numbers = dict(re.findall(r'^(\w+) tests:\s+(\d+)$', stats, re.M))
+    return int(numbers.get('Passed', 0)), int(numbers.get('Failed', 0))
+
+
+def stestr(binaries: pathlib.Path, repository: pathlib.Path,
+           *words: str) -> list[str]:
+    """A stestr command on one of the two stores of results."""
+    return [str(binaries / 'stestr'), '--repo-url', str(repository), *words]
+
+
+def bootstrap() -> None:
+    """A virtualenv with tox."""
+    if sys.version_info < (3, 11):
+        raise StageFailed(f'{PYTHON} is older than Python 3.11')
+    if subprocess.run([PYTHON, '-c', 'import ensurepip'],
+                      stderr=subprocess.DEVNULL).returncode:
+        raise StageFailed('the package python3-venv is missing')
+    if not (BOOTSTRAP / 'bin/tox').exists():
+        execute('venv', [PYTHON, '-m', 'venv', '--clear', str(BOOTSTRAP)])
+        execute('tox', [str(BOOTSTRAP / 'bin/pip'), 'install', '--quiet',
+                        TOX])
+
+
+def tox(environment: str, *words: str) -> None:
+    """Run a tox environment."""
+    execute(environment, tox_command(environment, *words))
+
+
+def tox_command(environment: str, *words: str) -> list[str]:
+    """The tox command for one environment."""
+    return [str(BOOTSTRAP / 'bin/tox'), 'run', '-e', environment,
+            *(['--', *words] if words else [])]
+
+
+def genconfig() -> None:
+    """The environment works and the sample in the tree is current."""
+    fresh = LOGS / SAMPLE.name
+    tox('genconfig', '--output-file', str(fresh))
+    if not SAMPLE.exists() or not filecmp.cmp(fresh, SAMPLE, shallow=False):
+        raise StageFailed(f'{SAMPLE.relative_to(ROOT)} is not current: run '
+                          'tox -e genconfig')
+
+
+def lab_virtualenv() -> pathlib.Path:
+    """Install what the lab needs; returns the directory of its commands."""
+    sys.path.insert(0, str(ROOT))
+    from lab import errors
+    from lab import install
+    try:
+        return install.ensure() / 'bin'
+    except errors.LabError as error:
+        raise SystemExit(f'tools/test: {error}') from None
+
+
+def functional(run: Run, binaries: pathlib.Path,
+               words: Sequence[str]) -> None:
+    """The tests in the lab, one after the other."""
+    if not (FUNCTIONAL / 'next-stream').exists():
+        execute('stestr', stestr(binaries, FUNCTIONAL, 'init'))
+    run.tests('functional',
+              stestr(binaries, FUNCTIONAL, '--test-path', 'tests/functional',
+                     'run', '--serial', *words),
+              stestr(binaries, FUNCTIONAL, 'last', '--subunit'), echo=True)
+
+
+def unit(run: Run) -> None:
+    """Whatever needs no root."""
+    with run.stage('bootstrap'):
+        try:
+            bootstrap()
+        except StageFailed:
+            run.failed += 1
+            raise
+    if run.failed:
+        return
+    run.lint('pep8', tox, 'pep8')
+    run.tests('cover', tox_command('cover'),
+              stestr(WORK / 'cover/bin', ROOT / '.stestr', 'last',
+                     '--subunit'))
+    run.lint('genconfig', genconfig)
+    run.lint('docs', tox, 'docs')
+    run.lint('releasenotes', tox, 'releasenotes')
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """Run the stages that the command line asks for."""
+    parser = argparse.ArgumentParser(
+        prog='tools/test', description='Run every test there is: lint, unit '
+        'tests with coverage, documents, and the functional tests in the '
+        'lab. Installs what is missing.')
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument('--unit', action='store_true',
+                      help='only what needs no root')
+    only.add_argument('--functional', nargs='*', metavar='TEST',
+                      help='only the tests in the lab; arguments go to '
+                      'stestr run (regular expressions of test names)')
+    arguments = parser.parse_args()
+    if not arguments.unit and os.geteuid() != 0:
+        parser.exit(1, 'tools/test: the lab needs root (try: sudo '
+                    'tools/test, or tools/test --unit)\n')
+    signal.signal(signal.SIGTERM, _interrupt)
+    run = Run()
+    try:
+        binaries = None
+        if not arguments.unit:
+            with run.stage('lab'):
+                binaries = lab_virtualenv()
+        if arguments.functional is None:
+            unit(run)
+        if binaries:
+            functional(run, binaries, arguments.functional or ())
+    except KeyboardInterrupt:
+        print('interrupted', file=sys.stderr)
+        return 130
+    if run.failed:
+        print(f'logs: {LOGS}')
+    print(f'{run.passed} passed, {run.failed} failed')
+    return 1 if run.failed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
