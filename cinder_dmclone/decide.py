@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to do next about one LV: a pure function from facts to an action.
+
+It never asks what happened, only what is and what should be. Missing facts
+lead to waiting, never to building or deleting; nothing is deleted on the
+absence of evidence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+from cinder_dmclone.dm import status
+from cinder_dmclone import facts as facts_module
+from cinder_dmclone import names
+from cinder_dmclone import records
+from cinder_dmclone import rows
+
+Facts = facts_module.Facts
+Unit = facts_module.Unit
+
+# Statuses in which no service of the control plane works on the volume's
+# data without an attachment saying so.
+_QUIET = ('available', 'error', 'in-use')
+
+
+class Step(enum.Enum):
+    """The actions there are. Each is idempotent and safe to repeat."""
+
+    REST = 'nothing to do'
+    WAIT = 'look again later'
+    REPORT = 'cannot be decided here; keep everything, tell the operator'
+    ASK_AGREE = 'ask the home node whether an offered copy may go'
+    ASK_SHOW = 'ask the owner to show its LV'
+    WITHDRAW = 'take the offer back'
+    RECLAIM = 'forget a loan that never came to be'
+    ADOPT = 'become the owner that the row already names'
+    ASSEMBLE = 'put the clone together'
+    RECONNECT = 'find the way to the lender again'
+    HYDRATE = 'start the copying'
+    FINISH = 'swap the clone for the data LV'
+    COMPLETE = 'drop what is left of the hydration and record its end'
+    CONSUMERS = 'make and drop consumer devices'
+    LEND = 'export to the borrower'
+    RELEASE = 'delete the old copy'
+    DISCARD = 'destroy a copy that will not be used'
+    ERASE = 'delete an LV whose volume was deleted'
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """A step, why, and what it needs."""
+
+    step: Step
+    why: str = ''
+    ask: records.Location | None = None
+    lent: tuple[records.Lent, ...] = ()
+    make: frozenset[names.DeviceName] = frozenset()
+    drop: frozenset[names.DeviceName] = frozenset()
+    initiators: frozenset[str] = frozenset()
+
+
+def decide(facts: Facts) -> Decision:
+    """The next step for ``facts.unit``."""
+    unit, row = facts.unit, facts.row
+    if unit.unreadable:
+        return Decision(Step.REPORT, unit.unreadable)
+    if unit.data is None and not facts.home:
+        return _without_lv(facts)
+    if row is None:
+        return Decision(
+            Step.REPORT, 'the database has no row for this LV, not even a '
+            'deleted one; nothing is deleted without proof')
+    if facts.rivals:
+        return Decision(Step.REPORT, 'several volumes claim this LV')
+    if unit.tags.generation > row.generation:
+        return Decision(
+            Step.REPORT, f'the LV has generation {unit.tags.generation}, the '
+            f'database {row.generation}: the database went back in time')
+    if row.deleted:
+        return _deleted(facts, row)
+    if row.status == 'deleting' and facts.home:
+        return Decision(Step.WAIT, 'the volume is being deleted')
+    return _home(facts, row) if facts.home else _elsewhere(facts, row)
+
+
+def _without_lv(facts: Facts) -> Decision:
+    unit = facts.unit
+    if unit.meta or unit.devices:
+        # Teardown removes the data LV last: this is not ours to explain.
+        return Decision(Step.REPORT, 'the data LV is gone, what was built '
+                        'on it is still there')
+    return Decision(Step.REST)
+
+
+def _deleted(facts: Facts, row: rows.Row) -> Decision:
+    concerned = (row.owner, row.source, row.offer)
+    if facts.here in concerned or not facts.unit.tags.own or (
+            facts.unit.tags.lent):
+        return Decision(Step.ERASE, 'the volume was deleted')
+    return Decision(Step.REPORT, 'a deleted volume that was last owned by '
+                    f'{row.owner} left this LV, which claims to own it')
+
+
+# -- the node that owns the volume ------------------------------------------
+
+def _home(facts: Facts, row: rows.Row) -> Decision:
+    unit = facts.unit
+    if unit.data is None:
+        return Decision(
+            Step.REPORT, 'the LV of this volume is gone'
+            + (f'; its source {row.source} is kept' if row.source else ''))
+    if row.offer:
+        return Decision(Step.WITHDRAW, f'nobody works on offer {row.offer}')
+    if not unit.tags.own and not unit.tags.copy and row.source:
+        return Decision(Step.REPORT, 'the LV has lost its tags; whether it '
+                        'is complete is not known')
+    if unit.tags.copy or not unit.tags.own:
+        return Decision(Step.ADOPT, 'the row names this LV the volume')
+    if unit.tags.lent:
+        return Decision(Step.RECLAIM, 'the row knows no such borrower',
+                        lent=unit.tags.lent)
+    if unit.tags.source:
+        return _hydrating(facts, row)
+    if row.source or unit.meta or unit.of_kind(names.Kind.CLONE,
+                                               names.Kind.SOURCE):
+        return Decision(Step.COMPLETE, 'hydration has finished')
+    return _consumers(facts, row)
+
+
+def _hydrating(facts: Facts, row: rows.Row) -> Decision:
+    unit = facts.unit
+    source = unit.tags.source
+    assert source is not None
+    if row.source != records.Location(source.node, source.lv):
+        return Decision(
+            Step.REPORT, f'the LV hydrates from {source.node}/{source.lv}, '
+            f'the row says {row.source}')
+    if not unit.assembled:
+        return Decision(Step.ASSEMBLE)
+    if unit.clone is None or unit.clone.mode is not status.Mode.RW:
+        return Decision(
+            Step.REPORT, 'the clone cannot write its metadata; both copies '
+            'are kept')
+    if unit.clone.complete:
+        return Decision(Step.FINISH, 'all regions are here')
+    consumers = _consumers(facts, row)
+    if consumers.step is Step.CONSUMERS:
+        return consumers
+    if unit.source is None or not unit.source.usable or not unit.disk:
+        return Decision(Step.RECONNECT, 'the path to the lender is lost')
+    if not unit.clone.hydration:
+        return Decision(Step.HYDRATE)
+    return Decision(Step.WAIT, 'hydrating')
+
+
+def wanted_front(row: rows.Row, host: str) -> bool:
+    """Whether a server on this host is connected to the volume."""
+    return any(a.connected and a.host == host for a in row.attachments)
+
+
+def _consumers(facts: Facts, row: rows.Row) -> Decision:
+    """Which consumer devices the attachments justify.
+
+    A reserved attachment justifies the front that stands: the manager writes
+    the connector only after the driver has answered
+    (``VolumeManager._connection_create``).
+    """
+    unit, host = facts.unit, facts.node.partition('@')[0]
+    front = names.front(host, unit.lv)
+    make, drop = set(), set()
+    if wanted_front(row, host):
+        make.add(front)
+    elif not row.attachments:
+        drop.add(front)
+    remote = {a.initiator for a in row.attachments
+              if a.connected and a.host != host and a.initiator}
+    quiet = (row.status in _QUIET
+             and row.migration_status in rows.SETTLED_MIGRATION)
+    serve = names.serve(unit.lv)
+    if remote - _served(unit, serve):
+        make.add(serve)
+    elif not remote and quiet:
+        drop.add(serve)
+    if not row.attachments and quiet:
+        drop.add(names.local_io(unit.lv))
+    drop.update(unit.of_kind(names.Kind.LOAN))
+    make -= unit.devices.keys() - {serve}
+    drop = {name for name in drop
+            if name in unit.devices and not _held(unit, name)}
+    if make or drop:
+        return Decision(Step.CONSUMERS, make=frozenset(make),
+                        drop=frozenset(drop), initiators=frozenset(remote))
+    pending = any(a.status != 'attached' for a in row.attachments)
+    leftover = not row.attachments and unit.of_kind(*names.WRITERS)
+    if pending or leftover:
+        return Decision(Step.WAIT, 'an attachment is not settled')
+    return Decision(Step.REST)
+
+
+def _served(unit: Unit, name: names.DeviceName) -> set[str]:
+    return {initiator for e in unit.exports.values()
+            if e.device == name.path for initiator in e.initiators}
+
+
+def _held(unit: Unit, name: names.DeviceName) -> bool:
+    """Whether somebody uses a consumer; an export holds its own device."""
+    exports = [e for e in unit.exports.values() if e.device == name.path]
+    if exports:
+        return any(e.sessions for e in exports)
+    return unit.is_open(name)
+
+
+# -- every other node -------------------------------------------------------
+
+def _elsewhere(facts: Facts, row: rows.Row) -> Decision:
+    unit = facts.unit
+    if unit.tags.lent:
+        return _lender(facts, row)
+    if unit.tags.copy:
+        return _copy(facts, row)
+    if unit.tags.own:
+        return Decision(
+            Step.REPORT, f'the LV claims to be the volume, the row says '
+            f'{row.owner}; it is kept without a front')
+    return Decision(Step.REPORT, f'unknown LV of a volume of {row.owner}')
+
+
+def _copy(facts: Facts, row: rows.Row) -> Decision:
+    """A copy that is not (yet) the volume."""
+    if row.offer == facts.here:
+        return Decision(Step.WAIT, 'the copy is being prepared')
+    agreed = facts.agreed.get(row.node)
+    if agreed is None:
+        return Decision(Step.ASK_AGREE, ask=row.owner)
+    if agreed:
+        return Decision(Step.DISCARD, 'its offer was withdrawn')
+    return Decision(Step.WAIT, f'{row.node} still works on this copy')
+
+
+def _lender(facts: Facts, row: rows.Row) -> Decision:
+    unit = facts.unit
+    writers = unit.of_kind(*names.WRITERS)
+    if writers:
+        held = [name for name in writers if _held(unit, name)]
+        if held:
+            return Decision(Step.REPORT, f'{held[0]} is open on a copy that '
+                            f'is no longer the volume ({row.owner} is)')
+        return Decision(Step.CONSUMERS, drop=frozenset(writers))
+    if facts.here == row.source:
+        missing = [tag for tag in unit.tags.lent
+                   if tag.borrower == row.owner and not _lending(unit, tag)]
+        if missing:
+            return Decision(Step.LEND, lent=tuple(missing))
+        return Decision(Step.WAIT, f'{row.owner} hydrates from here')
+    shown = facts.shown.get(row.owner)
+    if shown is None:
+        return Decision(Step.ASK_SHOW, ask=row.owner)
+    proven = _proven(unit, row, shown)
+    if proven is None:
+        return Decision(Step.RELEASE, f'{row.owner} shows it complete')
+    return Decision(Step.WAIT if shown.state != 'missing' else Step.REPORT,
+                    proven)
+
+
+def _proven(unit: Unit, row: rows.Row,
+            shown: facts_module.Shown) -> str | None:
+    """Why the owner's statement does not prove this copy superfluous."""
+    if shown.state != 'complete':
+        return f'{row.owner} is {shown.state}'
+    if shown.generation != row.generation:
+        return (f'{row.owner} is at generation {shown.generation}, the row '
+                f'at {row.generation}')
+    groups = {tag.group for tag in unit.tags.lent
+              if tag.borrower == row.owner}
+    if groups and shown.group not in groups:
+        return f'{row.node} has another volume group than when it borrowed'
+    assert unit.data is not None
+    if shown.size < unit.data.size:
+        return f'{row.owner} is smaller than this copy'
+    return None
+
+
+def _lending(unit: Unit, tag: records.Lent) -> bool:
+    name = names.loan(unit.lv, tag.lv)
+    return name in unit.devices and any(
+        e.device == name.path and e.enabled and tag.initiator in e.initiators
+        for e in unit.exports.values())

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cinder's face: every method says what, the modules behind it how."""
+
+from __future__ import annotations
+
+import typing
+
+from cinder import coordination
+from cinder import exception
+from cinder.image import image_utils
+from cinder import interface
+from cinder.volume import driver
+from cinder.volume import volume_utils
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import opts
+from cinder_dmclone import reconciler
+from cinder_dmclone import rpc
+from cinder_dmclone import service
+from cinder_dmclone import setup
+from cinder_dmclone import stats
+from cinder_dmclone import world as world_module
+
+CONF = cfg.CONF
+LOG = logging.getLogger(__name__)
+
+opts.register()
+
+
+@interface.volumedriver
+class DMCloneVolumeDriver(driver.VolumeDriver):
+    """Volumes local to the node that uses them, moved by dm-clone.
+
+    Version history::
+
+        1.0.0 - first version
+    """
+
+    VERSION = '1.0.0'
+    CI_WIKI_NAME = 'cinder-dmclone'
+
+    def __init__(self, *args: typing.Any, **kwargs: typing.Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.configuration.append_config_values(opts.all_opts)
+        self._node: service.NodeService
+        self._loop: reconciler.Reconciler
+        self._world: world_module.World
+        self._stats_source: stats.Stats
+        self._server: typing.Any = None
+
+    @staticmethod
+    def get_driver_options() -> list[cfg.Opt]:
+        return opts.all_opts
+
+    # -- service ------------------------------------------------------------
+
+    def make_world(self) -> world_module.World:
+        """The ports; a test may put something between."""
+        return setup.make_world(self.configuration, self.host)
+
+    def do_setup(self, context: typing.Any) -> None:
+        self._world = self.make_world()
+        self._loop = reconciler.Reconciler(self._world)
+        self._node = service.NodeService(self._world, self._loop)
+        self._stats_source = stats.Stats(self._world, self.configuration)
+
+    def check_for_setup_error(self) -> None:
+        setup.check(self._world)
+
+    def set_initialized(self) -> None:
+        """Begin to answer peers and to reconcile.
+
+        Cinder calls this once, after the fork and when the driver is up
+        (``VolumeManager.init_host``).
+        """
+        super().set_initialized()
+        self._server = rpc.serve(self._world.settings.node, self._node)
+        self._loop.start()
+
+    def _update_volume_stats(self) -> None:
+        self._stats = self._stats_source.get(
+            self.VERSION, self.get_filter_function(),
+            self.get_goodness_function())
+
+    # -- volumes ------------------------------------------------------------
+
+    def create_volume(self, volume: typing.Any) -> dict[str, typing.Any]:
+        return {'provider_id': self._node.create(
+            volume.id, volume.name_id, volume.size),
+            'provider_location': None, 'provider_auth': None}
+
+    def delete_volume(self, volume: typing.Any) -> None:
+        try:
+            self._node.delete(volume.id)
+        except exceptions.DeviceBusy as error:
+            raise exception.VolumeIsBusy(volume_name=volume.name) from error
+
+    def extend_volume(self, volume: typing.Any, new_size: int) -> None:
+        self._node.extend(volume.id, new_size)
+
+    def migrate_volume(self, context: typing.Any, volume: typing.Any,
+                       host: dict) -> tuple[bool, dict | None]:
+        """Move an unattached volume to a peer by the same protocol.
+
+        The commit has already written what is returned: the manager's own
+        save, which checks nothing, then changes nothing.
+        """
+        moved = self._node.migrate(volume.id, host['host'])
+        return moved is not None, moved
+
+    def copy_image_to_volume(self, context: typing.Any, volume: typing.Any,
+                             image_service: typing.Any, image_id: str,
+                             disable_sparse: bool = False) -> None:
+        with self._node.local_path(volume.id) as path:
+            image_utils.fetch_to_raw(
+                context, image_service, image_id, path,
+                self.configuration.volume_dd_blocksize, size=volume.size,
+                disable_sparse=disable_sparse)
+
+    def copy_volume_to_image(self, context: typing.Any, volume: typing.Any,
+                             image_service: typing.Any,
+                             image_meta: dict) -> None:
+        with self._node.local_path(volume.id) as path:
+            volume_utils.upload_volume(context, image_service, image_meta,
+                                       path, volume)
+
+    # -- connections --------------------------------------------------------
+
+    def validate_connector(self, connector: dict) -> None:
+        """Refuse a connector that says neither where nor who it is."""
+        if not connector.get('host') and not connector.get('initiator'):
+            raise exception.InvalidConnectorException(
+                missing='host or initiator')
+
+    def create_export(self, context: typing.Any, volume: typing.Any,
+                      connector: dict) -> None:
+        """Exports are made when a connection is."""
+
+    def ensure_export(self, context: typing.Any, volume: typing.Any) -> None:
+        """The reconciler restores what a connection needs."""
+
+    def remove_export(self, context: typing.Any, volume: typing.Any) -> None:
+        """Exports end with their last connection."""
+
+    def initialize_connection(self, volume: typing.Any,
+                              connector: dict) -> dict:
+        return self._node.connect(volume.id, connector)
+
+    def terminate_connection(self, volume: typing.Any,
+                             connector: dict | None,
+                             force: bool = False) -> bool:
+        return self._node.disconnect(volume.id, connector, force)
+
+    @classmethod
+    def clean_volume_file_locks(cls, volume_id: str) -> None:
+        coordination.synchronized_remove(
+            world_module.LOCK_NAME % volume_id)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of the driver.
+
+Every message names what it is about and, where somebody can act, what to do.
+The classes derive from Cinder's so that the volume manager treats them as a
+driver's errors; only classes of ``cinder.exception`` itself cross RPC (see
+``cinder_dmclone.rpc``).
+"""
+
+from cinder import exception
+
+
+class DMCloneException(exception.VolumeDriverException):
+    """Base of all errors raised by this driver."""
+
+
+class CommandFailed(DMCloneException):
+    message = "Command %(command)s failed with status %(code)s: %(stderr)s"
+
+
+class CommandTimeout(DMCloneException):
+    message = "Command %(command)s did not end within %(seconds)s seconds."
+
+
+class DeviceBusy(DMCloneException):
+    message = "Device %(device)s is in use."
+
+
+class SourceMismatch(DMCloneException):
+    message = ("The disk behind %(iqn)s is not the lender's volume: "
+               "%(reason)s. Nothing was read from it.")
+
+
+class TargetUnusable(DMCloneException):
+    message = "The iSCSI target (LIO) cannot be used: %(reason)s"
+
+
+class InitiatorUnusable(DMCloneException):
+    message = "The iSCSI initiator (open-iscsi) cannot be used: %(reason)s"
+
+
+class LoginFailed(DMCloneException):
+    message = "Login to %(iqn)s at %(portal)s failed: %(reason)s"
+
+
+class BadRecord(DMCloneException):
+    message = "Cannot read the record %(record)r: %(reason)s"
+
+
+class CopyUnusable(DMCloneException):
+    message = ("Copy %(lv)s of volume %(volume)s on %(node)s cannot be "
+               "assembled: %(reason)s. Nothing was changed; its source is "
+               "kept.")
+
+
+class DatabaseAway(DMCloneException):
+    message = ("The outcome of a change to volume %(volume)s is not known, "
+               "the database does not answer: %(reason)s. Nothing else was "
+               "changed; the node settles it when the database is back.")
+
+
+class RowChanged(DMCloneException):
+    message = ("Volume %(volume)s was changed by somebody else while this "
+               "node worked on it (%(step)s). Try again.")
+
+
+class CannotRelocate(DMCloneException):
+    message = ("Volume %(volume)s cannot move from %(node)s to %(peer)s: "
+               "%(reason)s")
+
+
+class CannotServe(DMCloneException):
+    message = ("Volume %(volume)s on %(node)s cannot be connected: "
+               "%(reason)s")
+
+
+class NotHome(DMCloneException):
+    message = ("Volume %(volume)s belongs to %(owner)s, not to %(node)s.")
+
+
+class StillHydrating(DMCloneException):
+    message = ("Volume %(volume)s on %(node)s is still hydrating from "
+               "%(lender)s: %(what)s is possible when that has finished.")
+
+
+class VolumeLocked(DMCloneException):
+    message = ("Another operation on volume %(volume)s has been running on "
+               "%(node)s for %(seconds)s seconds. Try again later.")
+
+
+class PeerAway(DMCloneException):
+    message = "Node %(node)s did not answer %(what)s: %(reason)s"
+
+
+class PeerRefused(DMCloneException):
+    message = "Node %(node)s refused %(what)s: %(reason)s"
+
+
+class NotYet(DMCloneException):
+    message = "Volume %(volume)s on %(node)s has to wait: %(reason)s"

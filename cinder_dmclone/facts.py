@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node finds out about one of its LVs.
+
+A *unit* is one data LV of ours with all this node has built on it. Collecting
+all units costs the same few commands however many there are.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import typing
+
+from oslo_log import log as logging
+
+from cinder_dmclone.dm import device
+from cinder_dmclone.dm import status
+from cinder_dmclone import exceptions
+from cinder_dmclone.iscsi import exporter
+from cinder_dmclone.iscsi import importer
+from cinder_dmclone import lvm
+from cinder_dmclone import names
+from cinder_dmclone import records
+from cinder_dmclone import rows
+from cinder_dmclone import world as world_module
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """One data LV (by uuid) and everything of this node built on it."""
+
+    lv: str
+    data: lvm.LogicalVolume | None = None
+    tags: records.Tags = records.Tags()
+    meta: lvm.LogicalVolume | None = None
+    meta_tag: records.Meta | None = None
+    unreadable: str | None = None
+    devices: dict[names.DeviceName, device.Device] = dataclasses.field(
+        default_factory=dict)
+    clone: status.CloneStatus | None = None
+    source: status.MultipathStatus | None = None
+    exports: dict[str, exporter.ExportState] = dataclasses.field(
+        default_factory=dict)
+    disk: importer.Disk | None = None
+
+    def of_kind(self, *kinds: names.Kind) -> list[names.DeviceName]:
+        return [name for name in self.devices if name.kind in kinds]
+
+    def device(self, name: names.DeviceName) -> device.Device | None:
+        return self.devices.get(name)
+
+    def is_open(self, name: names.DeviceName) -> bool:
+        found = self.devices.get(name)
+        return bool(found and found.open_count)
+
+    @property
+    def front(self) -> names.DeviceName | None:
+        return next(iter(self.of_kind(names.Kind.FRONT)), None)
+
+    @property
+    def iqn(self) -> str | None:
+        """The target this LV hydrates from, or has just hydrated from."""
+        holder = self.tags.source or self.meta_tag
+        return holder.iqn if holder else None
+
+    @property
+    def assembled(self) -> bool:
+        """Whether the clone is there."""
+        return names.clone(self.lv) in self.devices
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a relocation left something here to finish or undo."""
+        return bool(self.tags.copy or self.tags.source or self.tags.lent
+                    or self.meta or self.unreadable
+                    or self.of_kind(names.Kind.CLONE, names.Kind.SOURCE,
+                                    names.Kind.LOAN))
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """A peer's statement about one of its LVs, as of now.
+
+    ``state``: 'complete', 'hydrating', 'copy', 'missing' or 'unclear'.
+    """
+
+    state: str
+    generation: int = 0
+    size: int = 0
+    group: str = ''
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """All that is known about a unit when a decision is made.
+
+    ``row`` is None if the database has no row, not even a deleted one;
+    ``rivals`` tells that several rows claim the LV. ``shown`` and ``agreed``
+    are the answers of peers that were asked, by node.
+    """
+
+    node: str
+    unit: Unit
+    row: rows.Row | None
+    rivals: bool = False
+    shown: typing.Mapping[records.Location, Shown | None] = (
+        dataclasses.field(default_factory=dict))
+    agreed: typing.Mapping[str, bool | None] = dataclasses.field(
+        default_factory=dict)
+
+    @property
+    def here(self) -> records.Location:
+        return records.Location(self.node, self.unit.lv)
+
+    @property
+    def home(self) -> bool:
+        """Whether this LV is the volume."""
+        return bool(self.row and self.row.owner == self.here)
+
+
+def collect(world: world_module.World) -> dict[str, Unit]:
+    """All units of this node, by LV uuid."""
+    found: dict[str, dict[str, typing.Any]] = collections.defaultdict(dict)
+    _collect_lvs(world, found)
+    _collect_devices(world, found)
+    for iqn, export in world.exporter.list().items():
+        name = names.DeviceName.parse(
+            (export.device or '').rpartition('/')[2])
+        if name:
+            found[name.lv].setdefault('exports', {})[iqn] = export
+    units = {lv: Unit(lv=lv, **fields) for lv, fields in found.items()}
+    return {lv: _with_disk(world, unit) for lv, unit in units.items()}
+
+
+def _collect_lvs(world: world_module.World,
+                 found: dict[str, dict[str, typing.Any]]) -> None:
+    reports = {group.name: group.report().lvs
+               for group in (world.group, world.meta_group)}
+    for group_name, lvs in reports.items():
+        for name, lv in lvs.items():
+            uuid = names.lv_uuid(name)
+            if not uuid:
+                continue
+            if name == names.meta_lv(uuid):
+                found[uuid]['meta'] = lv
+                found[uuid]['meta_tag'] = records.Tags.parse(lv.tags).meta
+            elif group_name == world.group.name:
+                found[uuid]['data'] = lv
+                try:
+                    found[uuid]['tags'] = records.Tags.parse(lv.tags)
+                except exceptions.BadRecord as error:
+                    found[uuid]['unreadable'] = str(error)
+
+
+def _collect_devices(world: world_module.World,
+                     found: dict[str, dict[str, typing.Any]]) -> None:
+    mine: set[str] = set()
+    for text, device_found in world.dm.devices().items():
+        name = names.DeviceName.parse(text)
+        if not name or name.lv not in found:
+            # Another backend's: its LV is in another volume group.
+            continue
+        mine.add(text)
+        found[name.lv].setdefault('devices', {})[name] = device_found
+    stacked = {names.Kind.CLONE, names.Kind.SOURCE}
+    if any(name.kind in stacked for fields in found.values()
+           for name in fields.get('devices', ())):
+        for text, state in world.dm.statuses().items():
+            if text in mine:
+                name = names.DeviceName.parse(text)
+                assert name is not None
+                key = ('clone' if name.kind is names.Kind.CLONE
+                       else 'source')
+                found[name.lv][key] = state
+
+
+def _with_disk(world: world_module.World, unit: Unit) -> Unit:
+    if not unit.tags.source:
+        return unit
+    return dataclasses.replace(
+        unit, disk=world.importer.disk(unit.tags.source.iqn))
+
+
+def pick_row(unit: Unit, node: str,
+             found: typing.Iterable[rows.Row]) -> tuple[rows.Row | None,
+                                                        bool]:
+    """Of the rows that speak of a unit, the one that decides about it.
+
+    The LV's owner comes first, then who names it, then who owns the LV it
+    was lent to; the id in the tags is the weakest hint, because Cinder's
+    generic migration exchanges ids between rows.
+
+    :returns: the row or None, and whether several live rows claim the LV
+    """
+    here = records.Location(node, unit.lv)
+    borrowers = {tag.borrower for tag in unit.tags.lent}
+    ranks: dict[int, list[rows.Row]] = collections.defaultdict(list)
+    for row in found:
+        if row.owner == here:
+            rank = 0
+        elif here in (row.source, row.offer):
+            rank = 1
+        elif row.owner in borrowers:
+            rank = 2
+        elif row.id == unit.tags.volume:
+            rank = 3
+        else:
+            continue
+        ranks[rank + (4 if row.deleted else 0)].append(row)
+    if not ranks:
+        return None, False
+    best = ranks[min(ranks)]
+    return best[0], len(best) > 1

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of everything the driver makes: LVs, dm devices, targets.
+
+A name is derived from the uuid of the data LV (``volume.name_id``), never
+from the volume's id: Cinder's generic migration exchanges ids between rows,
+an LV's uuid is used once and never again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import hmac
+import re
+
+from cinder.volume import volume_utils
+from oslo_config import cfg
+
+CONF = cfg.CONF
+
+DM_PREFIX = 'dmclone-'
+UUID_PREFIX = 'CINDER-DMCLONE-'
+META_PREFIX = 'dmclone-meta-'
+IQN_MARK = 'dmclone-'
+
+_UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
+_DM_NAME = re.compile(
+    rf'^{DM_PREFIX}(?P<kind>front|loan|serve|io|clone|source)-'
+    rf'(?:(?P<host>.+)-)??(?P<lv>{_UUID})(?:-(?P<borrower>{_UUID}))?$')
+
+
+class Kind(enum.Enum):
+    """What a dm device of ours is for."""
+
+    FRONT = 'front'    # what a server opens
+    LOAN = 'loan'      # read-only, exported to one borrower
+    SERVE = 'serve'    # read-write, exported in place
+    IO = 'io'          # read-write, opened by this node's own services
+    CLONE = 'clone'
+    SOURCE = 'source'
+
+
+CONSUMERS = (Kind.FRONT, Kind.LOAN, Kind.SERVE, Kind.IO)
+WRITERS = (Kind.FRONT, Kind.SERVE, Kind.IO)
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceName:
+    """A dm device's name, taken apart."""
+
+    kind: Kind
+    lv: str
+    borrower: str | None = None
+    host: str | None = None
+
+    def __str__(self) -> str:
+        parts = [self.kind.value, self.host, self.lv, self.borrower]
+        return DM_PREFIX + '-'.join(part for part in parts if part)
+
+    @property
+    def path(self) -> str:
+        return f'/dev/mapper/{self}'
+
+    @classmethod
+    def parse(cls, name: str) -> DeviceName | None:
+        """Take a name apart; None if it is not one of ours."""
+        match = _DM_NAME.match(name)
+        if not match:
+            return None
+        return cls(Kind(match['kind']), match['lv'], match['borrower'],
+                   match['host'])
+
+
+def front(host: str, lv: str) -> DeviceName:
+    """Name of a server's device; it differs between nodes on purpose.
+
+    A server started on the wrong node then fails to open its disk instead
+    of running on a stale copy.
+    """
+    return DeviceName(Kind.FRONT, lv, host=host)
+
+
+def loan(lv: str, borrower: str) -> DeviceName:
+    return DeviceName(Kind.LOAN, lv, borrower)
+
+
+def serve(lv: str) -> DeviceName:
+    return DeviceName(Kind.SERVE, lv)
+
+
+def local_io(lv: str) -> DeviceName:
+    return DeviceName(Kind.IO, lv)
+
+
+def clone(lv: str) -> DeviceName:
+    return DeviceName(Kind.CLONE, lv)
+
+
+def source(lv: str) -> DeviceName:
+    return DeviceName(Kind.SOURCE, lv)
+
+
+def data_lv(lv: str) -> str:
+    """Name of the data LV with this uuid, by ``volume_name_template``."""
+    return CONF.volume_name_template % lv
+
+
+def meta_lv(lv: str) -> str:
+    """Name of the LV with the dm-clone metadata of data LV ``lv``."""
+    return META_PREFIX + lv
+
+
+def lv_uuid(lv_name: str) -> str | None:
+    """The uuid in a data or metadata LV's name, None for foreign LVs."""
+    if lv_name.startswith(META_PREFIX):
+        return lv_name[len(META_PREFIX):]
+    return volume_utils.extract_id_from_volume_name(lv_name)
+
+
+def loan_iqn(prefix: str, lv: str, borrower: str, generation: int) -> str:
+    """IQN under which ``lv`` is lent to ``borrower``.
+
+    Unique per attempt: an initiator that still knows an earlier target can
+    never end up on another volume.
+    """
+    digest = hashlib.sha256(f'{lv}|{borrower}|{generation}'.encode())
+    return f'{prefix}{IQN_MARK}{digest.hexdigest()[:32]}'
+
+
+def serve_iqn(prefix: str, lv: str) -> str:
+    """IQN under which ``lv`` is served in place."""
+    digest = hashlib.sha256(lv.encode())
+    return f'{prefix}{IQN_MARK}{digest.hexdigest()[:32]}'
+
+
+def chap_secret(key: bytes, iqn: str) -> str:
+    """CHAP password of a target: derived, so that it need not be stored.
+
+    :param key: the exporting node's secret key
+    """
+    return hmac.new(key, iqn.encode(), hashlib.sha256).hexdigest()[:32]

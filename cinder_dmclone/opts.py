@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of a backend section in ``cinder.conf``."""
+
+from __future__ import annotations
+
+from cinder.volume import configuration
+from cinder.volume.drivers import lvm
+from oslo_config import cfg
+
+dmclone_opts = [
+    cfg.StrOpt(
+        'dmclone_metadata_volume_group',
+        help='LVM volume group for the dm-clone metadata, a few MiB per '
+             'volume while it hydrates. A faster device than that of '
+             'volume_group speeds up the first writes to a volume that has '
+             'just moved. It must not lose acknowledged writes when the '
+             'power fails. Default: the same as volume_group.'),
+    cfg.IntOpt(
+        'dmclone_region_size_kib', default=64, min=4, max=1024,
+        help='Size in KiB of the regions in which a volume is copied; a '
+             'power of two. A write smaller than a region that has not '
+             'arrived yet waits for the region. Smaller regions wait less, '
+             'larger ones need less metadata.'),
+    cfg.IntOpt(
+        'dmclone_hydration_threshold_mib', default=16, min=1, max=1024,
+        help='How many MiB are under way from the lender at most while a '
+             'volume hydrates.'),
+    cfg.IntOpt(
+        'dmclone_hydration_batch_mib', default=4, min=1, max=1024,
+        help='How many MiB are copied by one request at most while a volume '
+             'hydrates.'),
+]
+
+# The volume group is Cinder's own option; a second definition of it would
+# clash with that of the LVM driver in the same process.
+all_opts = [*dmclone_opts,
+            *(opt for opt in lvm.volume_opts if opt.name == 'volume_group')]
+
+
+def register(conf: cfg.ConfigOpts = cfg.CONF) -> None:
+    """Register the options where every backend section inherits them."""
+    conf.register_opts(all_opts, group=configuration.SHARED_CONF_GROUP)
+
+
+def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
+    """What ``oslo.config.opts`` offers to generators."""
+    return [('dmclone', dmclone_opts)]

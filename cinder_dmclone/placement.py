@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is asking for a volume, and how it is served: a pure decision."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import typing
+
+from cinder_dmclone import rows
+
+
+class How(enum.Enum):
+    """The ways to serve a connection."""
+
+    FRONT = 'a server on this node'
+    LOCAL = "this node's own services: backup, image copy, migration"
+    RELOCATE = 'a server on a peer: the volume moves there'
+    ISCSI = 'anybody else, in place over iSCSI'
+    REFUSE = 'not at all'
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """How to serve; for a relocation the attachment and the peer."""
+
+    how: How
+    attachment: str | None = None
+    peer: str | None = None
+    why: str = ''
+
+
+def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
+          host: str, peer: str | None, peer_up: bool) -> Placement:
+    """How a connector is served by the volume's home node on ``host``.
+
+    A volume moves only for a server: an attachment that waits for this
+    connector, in a volume that nothing else works on. Backups, image copies,
+    generic migration and Glance are told apart by that
+    (a connector's host alone says nothing, they run on compute nodes too).
+
+    :param peer: the node on the connector's host, if it has this backend
+    """
+    asking = connector.get('host')
+    waiting = _waiting(row, asking)
+    if asking == host:
+        return Placement(How.FRONT if row.attachments else How.LOCAL)
+    server = (waiting is not None and waiting.instance is not None
+              and row.status in rows.ATTACH_STATUSES
+              and row.migration_status in rows.SETTLED_MIGRATION)
+    if server and peer:
+        return _for_server(row, typing.cast(rows.Attachment, waiting), peer,
+                           peer_up)
+    if not connector.get('initiator'):
+        return Placement(
+            How.REFUSE, why=f'host {asking} has no cinder-volume service '
+            'of this backend, and its connector names no iSCSI initiator')
+    return Placement(How.ISCSI)
+
+
+def _waiting(row: rows.Row, asking: str | None) -> rows.Attachment | None:
+    """The attachment this request is for."""
+    fits = [a for a in row.attachments
+            if (not a.connected or a.host == asking)
+            and a.status in ('reserved', 'attaching')]
+    # A retry finds its own connector already written down.
+    fits.sort(key=lambda a: not a.connected)
+    return fits[0] if fits else None
+
+
+def _for_server(row: rows.Row, waiting: rows.Attachment, peer: str,
+                peer_up: bool) -> Placement:
+    others = [a for a in row.attachments if a.id != waiting.id]
+    if others:
+        return Placement(
+            How.REFUSE, why='it has another attachment '
+            f'({others[0].id}, {others[0].host or "reserved"}); moving a '
+            'volume that is in use is not supported yet')
+    if not peer_up:
+        return Placement(
+            How.REFUSE, why=f'the cinder-volume service of {peer} is down; '
+            'the volume stays where it is')
+    return Placement(How.RELOCATE, attachment=waiting.id, peer=peer)

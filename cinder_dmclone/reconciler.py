@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bring what this node has into line with what the rows say.
+
+Level-triggered: a pass looks at what is, ``decide`` names the next step, and
+the step is decided once more under the volume's lock before it is taken. A
+node with nothing in flight does not wake up: no query, no process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import typing
+
+from oslo_log import log as logging
+
+from cinder_dmclone import decide
+from cinder_dmclone import exceptions
+from cinder_dmclone import facts
+from cinder_dmclone import records
+from cinder_dmclone import relocation
+from cinder_dmclone import rows
+from cinder_dmclone import serving
+from cinder_dmclone import stack
+from cinder_dmclone import world as world_module
+
+LOG = logging.getLogger(__name__)
+
+Step = decide.Step
+
+# Seconds between two looks at an LV in flight: doubled while nothing
+# happens. While something hydrates here, progress decides.
+SOONEST = 2.0
+LATEST = 60.0
+HYDRATING_LATEST = 10.0
+
+LOCK_SECONDS = 5.0
+
+# More steps than any relocation has: a unit that takes more is going round
+# in circles.
+MAX_STEPS = 20
+
+_ENDS = (Step.REST, Step.WAIT, Step.REPORT)
+_SETTLING = (Step.WITHDRAW, Step.RECLAIM, Step.ADOPT, Step.ASSEMBLE,
+             Step.CONSUMERS)
+_REMOVALS = (Step.RELEASE, Step.ERASE)
+
+
+class Reconciler:
+    """The steps, and the thread that takes them."""
+
+    def __init__(self, world: world_module.World,
+                 spawn: typing.Callable[..., None] | None = None) -> None:
+        self._world = world
+        self._spawn = spawn or _spawn
+        # LVs a thread works on: a login or an erasure of one volume must not
+        # keep the others waiting.
+        self._busy: set[str] = set()
+        self._wake = threading.Condition()
+        self._stopped = False
+        # When to look at an LV (or at all that speak of a volume) next, and
+        # the current interval.
+        self._due: dict[str, tuple[float, float]] = {}
+        self._reported: dict[str, str] = {}
+        self._progress: dict[str, tuple[float, int]] = {}
+
+    # -- the thread ---------------------------------------------------------
+
+    def start(self) -> None:
+        """Look at everything once, then at what is in flight."""
+        thread = threading.Thread(target=self._run, daemon=True,
+                                  name='dmclone-reconciler')
+        thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the step it is in."""
+        with self._wake:
+            self._stopped = True
+            self._wake.notify()
+
+    def nominate(self, key: str) -> None:
+        """Look at an LV, or at all LVs of a volume, as soon as possible."""
+        with self._wake:
+            self._due[key] = (self._world.clock.monotonic(), SOONEST)
+            self._wake.notify()
+
+    def _run(self) -> None:
+        everything = True
+        while not self._stopped:
+            try:
+                self.run_once(everything)
+                everything = False
+            except Exception:
+                # The loop must outlive any failure: it is what repairs them.
+                LOG.exception('Reconciling failed; trying again later.')
+                if everything or not self._due:
+                    self._world.clock.sleep(SOONEST)
+            self._sleep()
+
+    def _sleep(self) -> None:
+        with self._wake:
+            if self._stopped:
+                return
+            now = self._world.clock.monotonic()
+            first = min((at for at, _ in self._due.values()), default=None)
+            if first is None:
+                self._wake.wait()
+            elif first > now:
+                self._wake.wait(first - now)
+
+    # -- one pass -----------------------------------------------------------
+
+    def run_once(self, everything: bool = False) -> None:
+        """Look at all LVs that are due, and take their next steps."""
+        world = self._world
+        now = world.clock.monotonic()
+        with self._wake:
+            due = {key for key, (at, _) in self._due.items() if at <= now}
+        if not due and not everything:
+            return
+        collected = facts.collect(world)
+        nominated = {
+            lv: unit for lv, unit in collected.items()
+            if lv not in self._busy and (
+                everything or due & {lv, unit.tags.volume}
+                or (unit.in_flight and lv not in self._due))}
+        with self._wake:
+            for key in due - nominated.keys():
+                del self._due[key]
+        for lv, candidate in self._decide_all(nominated).items():
+            if candidate.step is Step.REST:
+                self._settled(lv)
+                continue
+            if candidate.step in _ENDS:
+                self._again(lv, candidate, SOONEST, nominated[lv])
+                continue
+            with self._wake:
+                self._busy.add(lv)
+                self._due.pop(lv, None)
+            self._spawn(self._work_and_plan, lv, nominated[lv])
+
+    def _decide_all(self, units: dict[str, facts.Unit]) -> dict[
+            str, decide.Decision]:
+        """Decide about units with one query; this only nominates."""
+        found = self._rows(units.values())
+        return {lv: decide.decide(self._facts(unit, found))
+                for lv, unit in units.items()}
+
+    def _rows(self, units: typing.Iterable[facts.Unit]) -> list[rows.Row]:
+        volumes: set[str] = set()
+        lvs: set[str] = set()
+        for unit in units:
+            lvs.add(unit.lv)
+            lvs.update(tag.lv for tag in unit.tags.lent)
+            if unit.tags.volume:
+                volumes.add(unit.tags.volume)
+        return self._world.rows.find(volumes, lvs) if lvs else []
+
+    def _facts(self, unit: facts.Unit,
+               found: typing.Iterable[rows.Row]) -> facts.Facts:
+        node = self._world.settings.node
+        row, rivals = facts.pick_row(unit, node, found)
+        return facts.Facts(node, unit, row, rivals)
+
+    def _settled(self, lv: str) -> None:
+        with self._wake:
+            self._due.pop(lv, None)
+        self._reported.pop(lv, None)
+        self._progress.pop(lv, None)
+
+    def _work_and_plan(self, lv: str, unit: facts.Unit) -> None:
+        decision = decide.Decision(Step.WAIT)
+        try:
+            decision = self._work(lv)
+        except Exception:
+            # The other LVs must not suffer; this one is tried again.
+            LOG.exception('LV %s: a step failed; trying again later.', lv)
+        finally:
+            with self._wake:
+                self._busy.discard(lv)
+            self._again(lv, decision, 0.0, unit)
+
+    def _again(self, lv: str, decision: decide.Decision, since: float,
+               unit: facts.Unit) -> None:
+        """Plan the next look at a unit.
+
+        :param since: the interval that just passed without a change, in
+            seconds; 0 after a step
+        """
+        if decision.step is Step.REST:
+            self._settled(lv)
+            return
+        if decision.step is Step.REPORT:
+            self._report(lv, decision)
+        with self._wake:
+            _, before = self._due.get(lv, (0.0, since))
+            interval = min(max(before * 2, SOONEST), LATEST)
+            if unit.tags.source and unit.clone:
+                interval = self._until_hydrated(unit)
+            self._due[lv] = (self._world.clock.monotonic() + interval,
+                             interval)
+            self._wake.notify()
+
+    def _until_hydrated(self, unit: facts.Unit) -> float:
+        """When to look at a hydration again, by its progress so far."""
+        assert unit.clone is not None
+        now, done = self._world.clock.monotonic(), unit.clone.hydrated
+        before, was = self._progress.get(unit.lv, (now, done))
+        self._progress[unit.lv] = (now, done)
+        if done <= was or now <= before:
+            return SOONEST
+        left = (unit.clone.total - done) * (now - before) / (done - was)
+        return min(max(left, SOONEST / 4), HYDRATING_LATEST)
+
+    def _report(self, lv: str, decision: decide.Decision) -> None:
+        if self._reported.get(lv) != decision.why:
+            self._reported[lv] = decision.why
+            LOG.error('LV %(lv)s on %(node)s needs a look: %(why)s',
+                      {'lv': lv, 'node': self._world.settings.node,
+                       'why': decision.why})
+
+    # -- steps under the lock -----------------------------------------------
+
+    def _work(self, lv: str) -> decide.Decision:
+        """Take steps until there is nothing to do now."""
+        answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
+        decision = decide.Decision(Step.WAIT)
+        for _ in range(MAX_STEPS):
+            try:
+                decision = self._one_step(lv, answers)
+            except exceptions.DMCloneException as error:
+                LOG.warning('LV %(lv)s: %(error)s Trying again later.',
+                            {'lv': lv, 'error': error.msg})
+                return decide.Decision(Step.WAIT, error.msg)
+            if decision.step in _ENDS:
+                return decision
+            if decision.ask and not self._ask(decision, lv, answers):
+                return decide.Decision(Step.WAIT, 'a peer does not answer')
+        LOG.error('LV %(lv)s takes no end of steps, the last is %(step)s.',
+                  {'lv': lv, 'step': decision.step})
+        return decide.Decision(Step.WAIT, 'too many steps')
+
+    def _one_step(self, lv: str,
+                  answers: dict[str, typing.Any]) -> decide.Decision:
+        unit = stack.refresh(self._world, lv)
+        row = self._facts(unit, self._rows([unit])).row
+        volume = row.id if row else lv
+        with self._world.locks.volume(volume, LOCK_SECONDS):
+            decision, known = self._decide_now(lv, answers)
+            if known.row and known.row.id != volume:
+                return decide.Decision(Step.WAIT, 'the row changed')
+            if decision.step in _ENDS or decision.ask:
+                return decision
+            self._take(decision, known)
+        if decision.step in _REMOVALS:
+            self._remove(lv, volume, answers)
+        return decision
+
+    def _remove(self, lv: str, volume: str,
+                answers: dict[str, typing.Any]) -> None:
+        """Erase and delete an LV that was stripped.
+
+        The erasure takes long and is done without the lock; whether the LV
+        may go is decided once more after it.
+        """
+        stack.erase(self._world, stack.refresh(self._world, lv))
+        with self._world.locks.volume(volume, LOCK_SECONDS):
+            decision, known = self._decide_now(lv, answers)
+            if decision.step in _REMOVALS:
+                stack.teardown(self._world, known.unit)
+
+    def _decide_now(self, lv: str, answers: dict[str, typing.Any]) -> tuple[
+            decide.Decision, facts.Facts]:
+        unit = stack.refresh(self._world, lv)
+        known = dataclasses.replace(
+            self._facts(unit, self._rows([unit])), **answers)
+        return decide.decide(known), known
+
+    def _ask(self, decision: decide.Decision, lv: str,
+             answers: dict[str, typing.Any]) -> bool:
+        """Put the question, without the lock; whether it was answered."""
+        ask = decision.ask
+        assert ask is not None
+        here = records.Location(self._world.settings.node, lv)
+        unit = stack.refresh(self._world, lv)
+        try:
+            if decision.step is Step.ASK_SHOW:
+                answers['shown'][ask] = self._world.peers.show(ask.node,
+                                                               ask.lv)
+            else:
+                answers['agreed'][ask.node] = self._world.peers.agrees(
+                    ask.node, unit.tags.volume or '', here)
+        except (exceptions.PeerAway, exceptions.PeerRefused) as error:
+            LOG.info('LV %(lv)s waits: %(error)s',
+                     {'lv': lv, 'error': error.msg})
+            return False
+        return True
+
+    def settle(self, row: rows.Row) -> tuple[decide.Decision, facts.Facts]:
+        """Undo or repair what is open on the home LV of a volume.
+
+        For entry points; the caller holds the volume's lock. What can take
+        long or needs the lender is left to the thread.
+        """
+        lv = row.lv
+        for _ in range(MAX_STEPS):
+            decision, known = self._decide_now(lv, {})
+            if decision.step not in _SETTLING:
+                break
+            self._take(decision, known)
+        self.nominate(lv)
+        return decision, known
+
+    def _take(self, decision: decide.Decision, known: facts.Facts) -> None:
+        LOG.info('LV %(lv)s: %(step)s (%(why)s)',
+                 {'lv': known.unit.lv, 'step': decision.step.value,
+                  'why': decision.why})
+        step = getattr(self, '_do_' + decision.step.name.lower())
+        step(decision, known)
+
+    def _do_withdraw(self, decision: decide.Decision,
+                     known: facts.Facts) -> None:
+        relocation.withdraw(self._world, _row(known))
+
+    def _do_reclaim(self, decision: decide.Decision,
+                    known: facts.Facts) -> None:
+        for tag in decision.lent:
+            relocation.reclaim(self._world, known.unit, tag)
+
+    def _do_adopt(self, decision: decide.Decision,
+                  known: facts.Facts) -> None:
+        relocation.adopt(self._world, known.unit, _row(known))
+
+    def _do_assemble(self, decision: decide.Decision,
+                     known: facts.Facts) -> None:
+        stack.assemble(self._world, known.unit)
+
+    def _do_reconnect(self, decision: decide.Decision,
+                      known: facts.Facts) -> None:
+        if not stack.reconnect(self._world, known.unit):
+            raise exceptions.NotYet(
+                volume=_row(known).id, node=self._world.settings.node,
+                reason='the lender cannot be reached')
+
+    def _do_hydrate(self, decision: decide.Decision,
+                    known: facts.Facts) -> None:
+        stack.hydrate(self._world, known.unit)
+
+    def _do_finish(self, decision: decide.Decision,
+                   known: facts.Facts) -> None:
+        if not stack.is_complete(self._world, known.unit):
+            raise exceptions.NotYet(
+                volume=_row(known).id, node=self._world.settings.node,
+                reason='the clone is not complete on disk')
+        stack.swap(self._world, known.unit)
+
+    def _do_complete(self, decision: decide.Decision,
+                     known: facts.Facts) -> None:
+        row = _row(known)
+        stack.dismantle(self._world, known.unit)
+        if row.source:
+            self._world.rows.complete(row)
+            self._world.peers.nudge(row.source.node, row.id)
+
+    def _do_consumers(self, decision: decide.Decision,
+                      known: facts.Facts) -> None:
+        world, unit = self._world, known.unit
+        for name in decision.drop:
+            for iqn, state in unit.exports.items():
+                if state.device == name.path:
+                    world.exporter.remove(iqn)
+            world.dm.remove(str(name))
+        for name in decision.make:
+            stack.consume(world, unit, name)
+        if decision.initiators:
+            serving.export(world, unit, _row(known).id, decision.initiators)
+
+    def _do_lend(self, decision: decide.Decision,
+                 known: facts.Facts) -> None:
+        for tag in decision.lent:
+            relocation.export(self._world, known.unit, tag)
+
+    def _do_release(self, decision: decide.Decision,
+                    known: facts.Facts) -> None:
+        stack.strip(self._world, known.unit)
+
+    def _do_erase(self, decision: decide.Decision,
+                  known: facts.Facts) -> None:
+        stack.strip(self._world, known.unit)
+
+    def _do_discard(self, decision: decide.Decision,
+                    known: facts.Facts) -> None:
+        stack.teardown(self._world, known.unit)
+
+
+def _spawn(function: typing.Callable[..., None],
+           *arguments: typing.Any) -> None:
+    threading.Thread(target=function, args=arguments, daemon=True,
+                     name='dmclone-step').start()
+
+
+def _row(known: facts.Facts) -> rows.Row:
+    assert known.row is not None
+    return known.row

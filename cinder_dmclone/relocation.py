@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protocol that moves a volume to another node.
+
+::
+
+    home node A                                node B
+    -----------                                ------
+    offer     CAS: the row names the copy
+    lend      tag, flush, export
+    prepare   ------------------------------>  build the copy, answer its path
+    seal      no writer, flush
+    commit    CAS: the row names B's LV
+              - - - - - - - - - - - - - - - >  adopt, hydrate, finish
+
+Up to the commit every failure is undone by *withdraw*: the row first, then
+the rest. After it there is only forward, and nothing raises. A crash at any
+point leaves what the reconciler finds and settles.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+
+from oslo_log import log as logging
+from oslo_utils import excutils
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import facts
+from cinder_dmclone.iscsi import exporter
+from cinder_dmclone import names
+from cinder_dmclone import records
+from cinder_dmclone import rows
+from cinder_dmclone import rpc
+from cinder_dmclone import stack
+from cinder_dmclone import world as world_module
+
+LOG = logging.getLogger(__name__)
+
+World = world_module.World
+
+# Parts of a call's budget (World.settings.budget), which is 45 s by default.
+LOCK_PART = 5 / 45
+PREPARE_PART = 25 / 45
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """A finished relocation: the row as committed, and the device path."""
+
+    row: rows.Row
+    path: str
+
+
+def relocate(world: World, row: rows.Row, peer: str,
+             purpose: rows.Purpose) -> Outcome:
+    """Move a volume from this node to ``peer``; the caller holds its lock.
+
+    :param peer: ``host@backend``
+    :raises CannotRelocate, PeerAway, PeerRefused, RowChanged: the volume is
+        still here and usable, nothing is left behind that the reconciler
+        does not clean up
+    :raises DatabaseAway: the outcome is not known; it is settled later
+    """
+    room = _room(world, row, peer)
+    copy = records.Location(peer, str(uuid.uuid4()))
+    # Whatever would stop the seal is found before anything is made.
+    check_sealable(world, row)
+    row = world.rows.offer(row, copy, purpose)
+    try:
+        spec = lend(world, row, room)
+        path = world.peers.prepare(
+            peer, spec, room.group, front=purpose.attachment is not None,
+            seconds=world.settings.budget * PREPARE_PART)
+        seal(world, row)
+        committed = world.rows.commit(row, rows.Owner(copy, room.pool),
+                                      purpose)
+    except exceptions.DatabaseAway:
+        raise
+    except Exception:
+        with excutils.save_and_reraise_exception():
+            _undo(world, row)
+    world.peers.nudge(peer, row.id)
+    LOG.info('Volume %(volume)s moved from %(here)s to %(there)s.',
+             {'volume': row.id, 'here': row.owner, 'there': copy})
+    return Outcome(committed, path)
+
+
+def _room(world: World, row: rows.Row, peer: str) -> rpc.Room:
+    """Ask the peer for room before anything is written down."""
+    room = world.peers.room(peer)
+    report = world.group.report()
+    lv = report.lvs.get(names.data_lv(row.lv))
+    reason = None
+    if lv is None:
+        reason = f'its LV {names.data_lv(row.lv)} is missing'
+    elif row.source:
+        reason = (f'it is still hydrating from {row.source.node}; try again '
+                  'when that has finished')
+    elif room.free < lv.size:
+        reason = (f'{peer} has not enough room: the volume needs '
+                  f'{lv.size} bytes, {room.free} are free')
+    elif room.block != report.block_size:
+        reason = (f'the disks of {peer} have {room.block}-byte blocks, those '
+                  f'of {world.settings.node} {report.block_size}')
+    if reason:
+        raise exceptions.CannotRelocate(
+            volume=row.id, node=world.settings.node, peer=peer,
+            reason=reason)
+    return room
+
+
+# -- the lender's steps -----------------------------------------------------
+
+def lend(world: World, row: rows.Row, room: rpc.Room) -> stack.Copy:
+    """Mark the LV lent, durably, and export it to the borrower."""
+    copy = row.offer
+    assert copy is not None
+    tag = records.Lent(row.generation + 1, row.id, copy.node, copy.lv,
+                       room.group, room.initiator)
+    world.group.retag(names.data_lv(row.lv), add=[records.print_tag(tag)])
+    world.group.flush()
+    unit = stack.refresh(world, row.lv)
+    export(world, unit, tag)
+    assert unit.data is not None
+    iqn = _iqn(world, unit, tag)
+    return stack.Copy(
+        volume=row.id, generation=tag.generation, lv=copy.lv,
+        lender=row.owner, iqn=iqn, portal=world.settings.portal,
+        size=unit.data.size, block=world.group.report().block_size,
+        user=iqn.rpartition('-')[2],
+        password=names.chap_secret(world.settings.key, iqn))
+
+
+def export(world: World, unit: facts.Unit, tag: records.Lent) -> None:
+    """Export a lent LV to its borrower, read-only; idempotent."""
+    name = names.loan(unit.lv, tag.lv)
+    stack.consume(world, unit, name)
+    iqn = _iqn(world, unit, tag)
+    grant = exporter.Grant(tag.initiator, iqn.rpartition('-')[2],
+                           names.chap_secret(world.settings.key, iqn))
+    world.exporter.ensure(exporter.Export(
+        iqn=iqn, device=name.path, serial=unit.lv, readonly=True,
+        grants=(grant,)))
+
+
+def _iqn(world: World, unit: facts.Unit, tag: records.Lent) -> str:
+    return names.loan_iqn(world.settings.target_prefix, unit.lv, tag.lv,
+                          tag.generation)
+
+
+def reclaim(world: World, unit: facts.Unit, tag: records.Lent) -> None:
+    """Forget a loan: its offer was withdrawn or never used."""
+    iqn = _iqn(world, unit, tag)
+    world.exporter.remove(iqn)
+    world.dm.remove(str(names.loan(unit.lv, tag.lv)))
+    world.group.retag(names.data_lv(unit.lv),
+                      remove=[records.print_tag(tag)])
+    world.group.flush()
+
+
+def check_sealable(world: World, row: rows.Row) -> facts.Unit:
+    """Whether no writer has the volume open here.
+
+    :raises CannotRelocate: if one has
+    """
+    unit = stack.refresh(world, row.lv)
+    for name in unit.of_kind(*names.WRITERS):
+        exports = [e for e in unit.exports.values()
+                   if e.device == name.path]
+        busy = (any(e.sessions for e in exports) if exports
+                else unit.is_open(name))
+        if busy:
+            raise exceptions.CannotRelocate(
+                volume=row.id, node=world.settings.node, peer='another node',
+                reason=f'{name} is in use')
+    return unit
+
+
+def seal(world: World, row: rows.Row) -> None:
+    """Leave no writer on the LV, then make durable what was written.
+
+    The fence is observed: the kernel's open count must equal our read-only
+    loans. Flushing is needed because flushes on the borrower reach only the
+    borrower's disk.
+
+    :raises CannotRelocate: if somebody has the LV open
+    """
+    unit = check_sealable(world, row)
+    for name in unit.of_kind(*names.WRITERS):
+        for iqn, state in unit.exports.items():
+            if state.device == name.path:
+                world.exporter.remove(iqn)
+        world.dm.remove(str(name))
+    assert unit.data is not None
+    openers = world.dm.open_count(unit.data.devnum)
+    loans = len(unit.of_kind(names.Kind.LOAN))
+    if openers != loans:
+        raise exceptions.CannotRelocate(
+            volume=row.id, node=world.settings.node, peer='another node',
+            reason=f'its LV is open {openers} times instead of {loans}')
+    world.dm.flush(unit.data.path)
+
+
+def withdraw(world: World, row: rows.Row) -> rows.Row:
+    """Take an offer back: the row first, then what was made for it."""
+    copy = row.offer
+    assert copy is not None
+    row = world.rows.withdraw(row)
+    try:
+        world.peers.discard(copy.node, row.id, copy.lv)
+    except (exceptions.PeerAway, exceptions.PeerRefused) as error:
+        LOG.warning('Volume %(volume)s: %(copy)s is left to the reconciler '
+                    'of its node: %(error)s',
+                    {'volume': row.id, 'copy': copy, 'error': error})
+    unit = stack.refresh(world, row.lv)
+    for tag in unit.tags.lent:
+        if tag.borrower == copy:
+            reclaim(world, unit, tag)
+    return row
+
+
+def _undo(world: World, row: rows.Row) -> None:
+    try:
+        withdraw(world, row)
+    except exceptions.DMCloneException as error:
+        LOG.warning('Volume %(volume)s: offer %(offer)s is left to the '
+                    'reconciler: %(error)s',
+                    {'volume': row.id, 'offer': row.offer, 'error': error})
+
+
+# -- the borrower's steps ---------------------------------------------------
+
+def prepare(world: World, copy: stack.Copy, front: bool,
+            seconds: float) -> str:
+    """Build the offered copy; the caller holds the volume's lock here.
+
+    A second message for the same copy gets the same answer. Past the
+    deadline the copy is undone: nobody waits for it any more.
+
+    :param seconds: how long the lender waits
+    :returns: the path of the copy's front
+    :raises PeerRefused: if the row does not offer this copy to this node
+    """
+    started = world.clock.monotonic()
+    settings = world.settings
+    here = records.Location(settings.node, copy.lv)
+    path = names.front(settings.host, copy.lv).path
+    row = world.rows.get(copy.volume)
+    if (not row or row.deleted or row.offer != here
+            or row.generation + 1 != copy.generation
+            or row.owner != copy.lender):
+        raise exceptions.PeerRefused(
+            node=settings.node, what='to prepare a copy', reason='the '
+            f'database does not offer {here}')
+    unit = stack.refresh(world, copy.lv)
+    if unit.meta_tag and unit.meta_tag.ready and unit.assembled:
+        return path
+    if unit.data:
+        stack.teardown(world, unit)
+        raise exceptions.PeerRefused(
+            node=settings.node, what='to prepare a copy', reason='an '
+            'earlier attempt with the same LV was interrupted')
+    try:
+        stack.build(world, copy, front)
+        if world.clock.monotonic() - started > seconds:
+            raise exceptions.PeerRefused(
+                node=settings.node, what='to prepare a copy',
+                reason=f'it took longer than {seconds:.0f} seconds')
+    except Exception:
+        with excutils.save_and_reraise_exception():
+            stack.teardown(world, stack.refresh(world, copy.lv))
+    return path
+
+
+def adopt(world: World, unit: facts.Unit, row: rows.Row) -> None:
+    """Become the owner the row already names; durable before hydration."""
+    stale = [tag for tag in (unit.tags.copy,) if tag]
+    own = records.Own(row.generation, row.id)
+    world.group.retag(names.data_lv(unit.lv),
+                      add=[records.print_tag(own)],
+                      remove=[records.print_tag(tag) for tag in stale])
+    world.group.flush()
+    for name in unit.of_kind(names.Kind.FRONT):
+        # What was read before the commit may be older than the volume.
+        world.dm.drop_cache(name.path)
+
+
+def discard(world: World, volume_id: str, lv: str) -> None:
+    """Destroy a copy whose offer the row no longer holds.
+
+    :raises PeerRefused: if the copy may still be needed
+    """
+    here = records.Location(world.settings.node, lv)
+    unit = stack.refresh(world, lv)
+    row = world.rows.get(volume_id)
+    if row is None or here in (row.owner, row.offer, row.source):
+        raise exceptions.PeerRefused(
+            node=world.settings.node, what='to destroy a copy',
+            reason=f'the row still names {here}')
+    if unit.data and not unit.tags.copy:
+        raise exceptions.PeerRefused(
+            node=world.settings.node, what='to destroy a copy',
+            reason=f'{here} is more than a copy')
+    if unit.tags.lent or (unit.tags.generation > row.generation):
+        raise exceptions.PeerRefused(
+            node=world.settings.node, what='to destroy a copy',
+            reason=f'{here} is lent, or ahead of the database')
+    stack.teardown(world, unit)
+

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ``volumes`` row: read whole, changed by compare-and-swap only.
+
+Four changes exist, each one UPDATE: *offer*, *withdraw*, *commit* and
+*complete*. A change whose answer was lost is read back until its outcome is
+known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import typing
+
+from cinder import context as cinder_context
+from cinder.db import api as db_api
+from cinder.db import models
+from cinder import exception
+from oslo_db import exception as db_exc
+from oslo_log import log as logging
+from oslo_serialization import jsonutils
+import sqlalchemy as sa
+from sqlalchemy import exc as sa_exc
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import records
+
+LOG = logging.getLogger(__name__)
+
+# Statuses in which Cinder lets a server's attachment through
+# (cinder.volume.api.API._attachment_reserve and attachment_update).
+ATTACH_STATUSES = ('reserved', 'attaching', 'in-use')
+MIGRATE_STATUSES = ('available', 'maintenance', 'retyping')
+SETTLED_MIGRATION = (None, 'error', 'success')
+
+# How long a change with a lost answer is read back, in seconds.
+SETTLE_SECONDS = 5.0
+
+_AWAY = (db_exc.DBError, sa_exc.SQLAlchemyError,
+         exception.ServiceUnavailable)
+
+
+@dataclasses.dataclass(frozen=True)
+class Attachment:
+    """One row of ``volume_attachment``; ``host`` is the connector's."""
+
+    id: str
+    status: str
+    instance: str | None
+    connected: bool
+    host: str | None
+    initiator: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What the database says about a volume."""
+
+    id: str
+    host: str
+    name_id: str | None
+    size: int
+    status: str
+    migration_status: str | None
+    provider_id: str | None
+    deleted: bool
+    project: str | None = None
+    attachments: tuple[Attachment, ...] = ()
+
+    @property
+    def node(self) -> str:
+        """The owner, ``host@backend``."""
+        return self.host.partition('#')[0]
+
+    @property
+    def lv(self) -> str:
+        """The uuid of the LV that is the volume (``Volume.name_id``)."""
+        return self.name_id or self.id
+
+    @property
+    def record(self) -> records.ProviderId:
+        return records.ProviderId.parse(self.provider_id)
+
+    @property
+    def generation(self) -> int:
+        return self.record.generation
+
+    @property
+    def owner(self) -> records.Location:
+        return records.Location(self.node, self.lv)
+
+    @property
+    def source(self) -> records.Location | None:
+        return self.record.source
+
+    @property
+    def offer(self) -> records.Location | None:
+        return self.record.offer
+
+    def attachment(self, attachment_id: str) -> Attachment | None:
+        return next((a for a in self.attachments if a.id == attachment_id),
+                    None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Purpose:
+    """Why a volume moves: for an attachment, or by ``migrate`` (None)."""
+
+    attachment: str | None
+
+    @property
+    def statuses(self) -> tuple[str, ...]:
+        return ATTACH_STATUSES if self.attachment else MIGRATE_STATUSES
+
+    @property
+    def migrations(self) -> tuple[str | None, ...]:
+        return SETTLED_MIGRATION if self.attachment else ('migrating',)
+
+
+@dataclasses.dataclass(frozen=True)
+class Owner:
+    """Where a commit moves a volume: the columns Cinder itself would set."""
+
+    location: records.Location
+    pool: str
+
+
+class RowStore:
+    """Cinder's database, as far as the driver reads and writes it."""
+
+    def __init__(self, clock: typing.Callable[[], float] = time.monotonic,
+                 sleep: typing.Callable[[float], None] = time.sleep) -> None:
+        self._clock = clock
+        self._sleep = sleep
+
+    def get(self, volume_id: str) -> Row | None:
+        """The row with this id, a deleted one too; None if there is none."""
+        found = self.find([volume_id], [])
+        return found[0] if found else None
+
+    def find(self, volume_ids: typing.Collection[str],
+             lvs: typing.Collection[str]) -> list[Row]:
+        """Rows with one of these ids, or that name one of these LVs.
+
+        LVs are looked for in ``name_id``, ``from`` and ``offer``. Deleted
+        rows are found too.
+
+        :raises DatabaseAway: if the database does not answer
+        """
+        volume = models.Volume
+        wanted = [volume.id.in_([*volume_ids, *lvs]),
+                  volume._name_id.in_(list(lvs))]
+        wanted += [volume.provider_id.contains('/' + lv) for lv in lvs]
+        try:
+            return self._query(sa.or_(*wanted))
+        except _AWAY as error:
+            raise exceptions.DatabaseAway(
+                volume=', '.join(volume_ids) or ', '.join(lvs),
+                reason=error) from error
+
+    @staticmethod
+    def _query(condition: sa.ColumnElement) -> list[Row]:
+        context = cinder_context.get_admin_context(read_deleted='yes')
+        volume, attachment = models.Volume, models.VolumeAttachment
+        with db_api.main_context_manager.reader.using(context) as session:
+            rows = session.query(
+                volume.id, volume.host, volume._name_id, volume.size,
+                volume.status, volume.migration_status, volume.provider_id,
+                volume.deleted, volume.project_id).filter(condition).all()
+            attachments = session.query(
+                attachment.volume_id, attachment.id,
+                attachment.attach_status, attachment.instance_uuid,
+                attachment.connector).filter(
+                    attachment.volume_id.in_([row.id for row in rows]),
+                    attachment.deleted == sa.false()).all() if rows else []
+        by_volume: dict[str, list[Attachment]] = {}
+        for volume_id, *fields in attachments:
+            by_volume.setdefault(volume_id, []).append(_attachment(*fields))
+        return [Row(row[0], row[1] or '', *row[2:7], bool(row[7]), row[8],
+                    tuple(by_volume.get(row[0], ()))) for row in rows]
+
+    def offer(self, row: Row, copy: records.Location,
+              purpose: Purpose) -> Row:
+        """Write down that ``copy`` is being prepared.
+
+        :returns: the row as it is now
+        :raises RowChanged: if the volume is no longer as ``row`` says
+        :raises DatabaseAway: if the outcome is not known
+        """
+        record = dataclasses.replace(row.record, offer=copy)
+        return self._swap(row, 'offer', {'provider_id': str(record)},
+                          *self._conditions(row, purpose))
+
+    def withdraw(self, row: Row) -> Row:
+        """Take the offer back. Nothing of it is undone before this."""
+        record = dataclasses.replace(row.record, offer=None)
+        return self._swap(row, 'withdraw', {'provider_id': str(record)},
+                          self._owner_columns(row), [])
+
+    def commit(self, row: Row, owner: Owner, purpose: Purpose) -> Row:
+        """Make the offered copy the volume: the point of no return.
+
+        Sets what Cinder's own driver migration sets
+        (``VolumeManager.migrate_volume``), in one UPDATE.
+        """
+        record = records.ProviderId(row.generation + 1, source=row.owner)
+        service = self._service(owner.location.node)
+        values = {
+            'host': f'{owner.location.node}#{owner.pool}',
+            '_name_id': owner.location.lv,
+            'provider_id': str(record),
+            'provider_location': None, 'provider_auth': None,
+            'cluster_name': None,
+            'service_uuid': service.uuid,
+            'availability_zone': service.availability_zone,
+        }
+        return self._swap(row, 'commit', values,
+                          *self._conditions(row, purpose))
+
+    def complete(self, row: Row) -> Row:
+        """Write down that the volume no longer needs its source."""
+        record = dataclasses.replace(row.record, source=None)
+        return self._swap(row, 'complete', {'provider_id': str(record)},
+                          self._owner_columns(row), [])
+
+    @staticmethod
+    def _owner_columns(row: Row) -> dict[str, typing.Any]:
+        return {'id': row.id, 'host': row.host, '_name_id': row.name_id,
+                'provider_id': row.provider_id}
+
+    @classmethod
+    def _conditions(cls, row: Row, purpose: Purpose) -> tuple[
+            dict[str, typing.Any], list[sa.ColumnElement]]:
+        """What must still hold for a volume to be moved."""
+        expected = cls._owner_columns(row) | {
+            'size': row.size, 'status': purpose.statuses,
+            'migration_status': purpose.migrations,
+            'group_id': None, 'consistencygroup_id': None}
+        attachment = models.VolumeAttachment
+        mine = sa.and_(attachment.volume_id == models.Volume.id,
+                       attachment.deleted == sa.false())
+        filters = [sa.not_(db_api.volume_has_snapshots_filter())]
+        if purpose.attachment:
+            filters.append(sa.exists().where(
+                mine, attachment.id == purpose.attachment))
+            filters.append(sa.not_(sa.exists().where(
+                mine, attachment.id != purpose.attachment)))
+        else:
+            filters.append(sa.not_(sa.exists().where(mine)))
+        return expected, filters
+
+    @staticmethod
+    def _service(node: str) -> typing.Any:
+        context = cinder_context.get_admin_context()
+        return db_api.service_get(context, host=node,
+                                  binary='cinder-volume')
+
+    def _swap(self, row: Row, step: str, values: dict[str, typing.Any],
+              expected: dict[str, typing.Any],
+              filters: list[sa.ColumnElement]) -> Row:
+        context = cinder_context.get_admin_context()
+        failure: Exception | None = None
+        try:
+            db_api.conditional_update(context, models.Volume, values,
+                                      expected, filters)
+        except _AWAY as error:
+            LOG.warning('Volume %(volume)s: the answer to %(step)s was lost '
+                        '(%(error)s); reading the outcome.',
+                        {'volume': row.id, 'step': step, 'error': error})
+            failure = error
+        fresh = self._read_back(row.id, failure)
+        if fresh and not fresh.deleted and _shows(fresh, values):
+            return fresh
+        raise exceptions.RowChanged(volume=row.id, step=step)
+
+    def _read_back(self, volume_id: str,
+                   failure: Exception | None) -> Row | None:
+        deadline = self._clock() + SETTLE_SECONDS
+        while True:
+            try:
+                return self.get(volume_id)
+            except exceptions.DatabaseAway as error:
+                if self._clock() > deadline:
+                    raise exceptions.DatabaseAway(
+                        volume=volume_id,
+                        reason=failure or error) from error
+                self._sleep(0.5)
+
+
+def _shows(row: Row, values: dict[str, typing.Any]) -> bool:
+    """Whether ``row`` is what a change with ``values`` makes of it.
+
+    The generation and the freshly minted LV in ``provider_id`` make the
+    value unique to one attempt.
+    """
+    return (row.provider_id == values['provider_id']
+            and values.get('host', row.host) == row.host
+            and values.get('_name_id', row.name_id) == row.name_id)
+
+
+def _attachment(attachment_id: str, status: str, instance: str | None,
+                connector: str | None) -> Attachment:
+    found = jsonutils.loads(connector) if connector else {}
+    return Attachment(attachment_id, status, instance, bool(found),
+                      found.get('host'), found.get('initiator'))

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nodes say to each other.
+
+A small versioned server per backend, next to the volume manager's own. A
+message names volume, LV and generation, and its receiver acts only if a
+fresh row, read under its own lock, still says so. Only classes of
+``cinder.exception`` cross the wire (``cinder.rpc.ALLOWED_EXMODS``). Nothing
+is destroyed by a cast: casts only ask a node to look.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+from cinder import context as cinder_context
+from cinder import exception
+from cinder import objects
+from cinder import rpc
+from oslo_config import cfg
+from oslo_log import log as logging
+import oslo_messaging as messaging
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import facts
+from cinder_dmclone import records
+from cinder_dmclone import stack
+
+if typing.TYPE_CHECKING:
+    from cinder_dmclone import service
+
+CONF = cfg.CONF
+LOG = logging.getLogger(__name__)
+
+TOPIC = 'cinder-dmclone'
+VERSION = '1.0'
+
+# Part of rpc_response_timeout for a question that needs no work.
+QUERY_PART = 10 / 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Room:
+    """What a borrower brings: free bytes, logical block size in bytes."""
+
+    pool: str
+    group: str
+    free: int
+    block: int
+    initiator: str
+
+
+class Peers:
+    """The other nodes of this backend."""
+
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
+        self._client = rpc.get_client(
+            messaging.Target(topic=TOPIC, version=VERSION))
+
+    def node_of(self, host: str) -> str | None:
+        """The node on a connector's host; None if it has no such backend."""
+        node = f'{host}@{self._backend}'
+        return node if self._service(node) else None
+
+    def is_up(self, node: str) -> bool:
+        """Whether the node's service reports in (``service_down_time``)."""
+        service = self._service(node)
+        return bool(service and service.is_up)
+
+    @staticmethod
+    def _service(node: str) -> objects.Service | None:
+        context = cinder_context.get_admin_context()
+        try:
+            return objects.Service.get_by_args(context, node,
+                                               'cinder-volume')
+        except exception.ServiceNotFound:
+            return None
+
+    def room(self, node: str) -> Room:
+        """What ``node`` could take in."""
+        return Room(**self._call(node, 'room'))
+
+    def prepare(self, node: str, copy: stack.Copy, group: str, front: bool,
+                seconds: float) -> str:
+        """Let ``node`` build a copy; returns the path of its front.
+
+        :param group: uuid the node's volume group must have
+        :param seconds: the node undoes the copy if it takes longer
+        """
+        body = dataclasses.asdict(copy)
+        body['lender'] = str(copy.lender)
+        return self._call(node, 'prepare', seconds, copy=body, group=group,
+                          front=front, seconds=seconds)
+
+    def discard(self, node: str, volume: str, lv: str) -> None:
+        """Let ``node`` destroy a copy whose offer was withdrawn."""
+        self._call(node, 'discard', volume=volume, lv=lv)
+
+    def agrees(self, node: str, volume: str, lv: records.Location) -> bool:
+        """Whether the home node agrees that a copy is not needed."""
+        return self._call(node, 'agrees', volume=volume, lv=str(lv))
+
+    def show(self, node: str, lv: str) -> facts.Shown:
+        """What ``node`` has under this LV uuid, now."""
+        return facts.Shown(**self._call(node, 'show', lv=lv))
+
+    def connect(self, node: str, volume: str, connector: dict) -> dict:
+        """Let the home node answer a connection request."""
+        return self._call(node, 'connect', CONF.rpc_response_timeout,
+                          volume=volume, connector=connector)
+
+    def disconnect(self, node: str, volume: str, connector: dict | None,
+                   force: bool) -> bool:
+        """Let the home node end a connection."""
+        return self._call(node, 'disconnect', CONF.rpc_response_timeout,
+                          volume=volume, connector=connector, force=force)
+
+    def nudge(self, node: str, volume: str) -> None:
+        """Ask ``node`` to look at a volume soon; no answer is needed."""
+        try:
+            self._client.prepare(server=node).cast(
+                cinder_context.get_admin_context(), 'nudge', volume=volume)
+        except messaging.MessagingException as error:
+            LOG.warning('Could not nudge %(node)s about volume %(volume)s; '
+                        'it looks by itself later: %(error)s',
+                        {'node': node, 'volume': volume, 'error': error})
+
+    def _call(self, node: str, method: str, seconds: float | None = None,
+              **arguments: typing.Any) -> typing.Any:
+        timeout = seconds or CONF.rpc_response_timeout * QUERY_PART
+        try:
+            return self._client.prepare(server=node, timeout=timeout).call(
+                cinder_context.get_admin_context(), method, **arguments)
+        except exception.CinderException as error:
+            raise exceptions.PeerRefused(node=node, what=method,
+                                         reason=error.msg) from error
+        except messaging.MessagingTimeout as error:
+            raise exceptions.PeerAway(
+                node=node, what=method,
+                reason=f'no answer in {timeout:.0f} seconds') from error
+        except (messaging.MessagingException,
+                messaging.RemoteError) as error:
+            raise exceptions.PeerAway(node=node, what=method,
+                                      reason=error) from error
+
+
+class Endpoint:
+    """The receiving side; every method is a call on the node's service."""
+
+    target = messaging.Target(version=VERSION)
+
+    def __init__(self, node: service.NodeService) -> None:
+        self._node = node
+
+    def room(self, context: typing.Any) -> dict:
+        with _crossing():
+            return dataclasses.asdict(self._node.room())
+
+    def prepare(self, context: typing.Any, copy: dict, group: str,
+                front: bool, seconds: float) -> str:
+        with _crossing():
+            copy['lender'] = records.Location.parse(copy['lender'])
+            return self._node.prepare(stack.Copy(**copy), group, front,
+                                      seconds)
+
+    def discard(self, context: typing.Any, volume: str, lv: str) -> None:
+        with _crossing():
+            self._node.discard(volume, lv)
+
+    def agrees(self, context: typing.Any, volume: str, lv: str) -> bool:
+        with _crossing():
+            return self._node.agrees(volume, records.Location.parse(lv))
+
+    def show(self, context: typing.Any, lv: str) -> dict:
+        with _crossing():
+            return dataclasses.asdict(self._node.show(lv))
+
+    def connect(self, context: typing.Any, volume: str,
+                connector: dict) -> dict:
+        with _crossing():
+            return self._node.connect(volume, connector, proxied=True)
+
+    def disconnect(self, context: typing.Any, volume: str,
+                   connector: dict | None, force: bool) -> bool:
+        with _crossing():
+            return self._node.disconnect(volume, connector, force,
+                                         proxied=True)
+
+    def nudge(self, context: typing.Any, volume: str) -> None:
+        self._node.nudge(volume)
+
+
+class _crossing:
+    """Turn this driver's errors into one that every node can read."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type | None, error: BaseException | None,
+                 trace: object) -> None:
+        if isinstance(error, exceptions.DMCloneException):
+            LOG.warning('Refusing a request of another node: %s', error.msg)
+            raise exception.VolumeDriverException(error.msg) from error
+
+
+def serve(node: str, service_: service.NodeService) -> typing.Any:
+    """Start answering other nodes; only when the driver is up."""
+    server = rpc.get_server(messaging.Target(topic=TOPIC, server=node),
+                            [Endpoint(service_)])
+    server.start()
+    return server

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One node of the backend: what the driver and the other nodes call.
+
+Every entry reads a fresh row under the volume's lock. If this node does not
+own the volume, the owner is asked to answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import typing
+
+from cinder.message import api as message_api
+from cinder.message import message_field
+from cinder import context as cinder_context
+from oslo_log import log as logging
+from oslo_utils import units as oslo_units
+
+from cinder_dmclone import decide
+from cinder_dmclone import exceptions
+from cinder_dmclone import facts
+from cinder_dmclone import names
+from cinder_dmclone import placement
+from cinder_dmclone import reconciler
+from cinder_dmclone import records
+from cinder_dmclone import relocation
+from cinder_dmclone import rows
+from cinder_dmclone import rpc
+from cinder_dmclone import serving
+from cinder_dmclone import stack
+from cinder_dmclone import units
+from cinder_dmclone import world as world_module
+
+LOG = logging.getLogger(__name__)
+
+
+class NodeService:
+    """The entry points of one node."""
+
+    def __init__(self, world: world_module.World,
+                 loop: reconciler.Reconciler) -> None:
+        self._world = world
+        self._loop = loop
+        self._node = world.settings.node
+
+    # -- volumes ------------------------------------------------------------
+
+    def create(self, volume_id: str, lv: str, size_gib: int) -> str:
+        """Make the LV of a new volume; returns its ``provider_id``."""
+        tag = records.Own(1, volume_id)
+        self._world.group.create(
+            names.data_lv(lv), units.Bytes(size_gib * oslo_units.Gi),
+            [records.print_tag(tag)])
+        self._world.group.flush()
+        return str(records.ProviderId(1))
+
+    def delete(self, volume_id: str) -> None:
+        """Delete a volume's LV, also while it hydrates; idempotent.
+
+        :raises DeviceBusy: if it is in use; it is then left as it was
+        """
+        with self._locked(volume_id):
+            row = self._world.rows.get(volume_id)
+            if row is None or row.deleted:
+                return
+            self._require_home(row)
+            if row.offer:
+                row = relocation.withdraw(self._world, row)
+            unit = stack.refresh(self._world, row.lv)
+            for tag in unit.tags.lent:
+                relocation.reclaim(self._world, unit, tag)
+            stack.strip(self._world, stack.refresh(self._world, row.lv))
+            stack.erase(self._world, unit)
+            self._world.group.remove(names.data_lv(row.lv))
+        if row.source:
+            self._world.peers.nudge(row.source.node, volume_id)
+
+    def extend(self, volume_id: str, size_gib: int) -> None:
+        """Grow a volume; consumers that stand see the new size."""
+        with self._home(volume_id) as known:
+            self._world.group.extend(
+                names.data_lv(known.unit.lv),
+                units.Bytes(size_gib * oslo_units.Gi))
+            self._world.group.flush()
+            unit = stack.refresh(self._world, known.unit.lv)
+            for name in unit.of_kind(*names.WRITERS):
+                stack.consume(self._world, unit, name)
+
+    @contextlib.contextmanager
+    def local_path(self, volume_id: str) -> typing.Iterator[str]:
+        """A device for this node's own work on a volume, as image copies.
+
+        While it is open the volume does not move.
+        """
+        with self._home(volume_id) as known:
+            name = names.local_io(known.unit.lv)
+            stack.consume(self._world, known.unit, name)
+        try:
+            yield name.path
+        finally:
+            self._world.dm.remove(str(name))
+
+    # -- connections --------------------------------------------------------
+
+    def connect(self, volume_id: str, connector: dict,
+                proxied: bool = False) -> dict:
+        """Serve a connector; returns Cinder's connection info.
+
+        A retry waits for the attempt that runs and gets its result.
+        """
+        owner = self._owner(volume_id)
+        if owner == self._node:
+            with self._locked(volume_id):
+                owner = self._owner(volume_id)
+                if owner == self._node:
+                    return self._connect_here(volume_id, connector)
+        if proxied:
+            raise exceptions.NotHome(volume=volume_id, owner=owner,
+                                     node=self._node)
+        return self._world.peers.connect(owner, volume_id, connector)
+
+    def _connect_here(self, volume_id: str, connector: dict) -> dict:
+        known = self._settled(self._row(volume_id))
+        row, unit, host = known.row, known.unit, self._world.settings.host
+        assert row is not None
+        asking = connector.get('host', '')
+        peer = (None if asking == host
+                else self._world.peers.node_of(asking))
+        found = placement.place(row, connector, host, peer,
+                                bool(peer and self._world.peers.is_up(peer)))
+        if found.how is placement.How.REFUSE:
+            raise exceptions.CannotServe(volume=row.id, node=self._node,
+                                         reason=found.why)
+        if found.how is placement.How.RELOCATE:
+            assert found.peer is not None
+            return self._relocate(row, found.peer, found.attachment)
+        if unit.data is None or (unit.tags.source and not unit.assembled):
+            raise exceptions.CannotServe(
+                volume=row.id, node=self._node, reason='its devices cannot '
+                'be put together; see the log of cinder-volume there')
+        if found.how is placement.How.ISCSI:
+            return serving.export(self._world, unit, row.id,
+                                  [connector['initiator']])
+        name = (names.front(host, unit.lv)
+                if found.how is placement.How.FRONT
+                else names.local_io(unit.lv))
+        stack.consume(self._world, unit, name)
+        return serving.local(name.path)
+
+    def _relocate(self, row: rows.Row, peer: str,
+                  attachment: str | None) -> dict:
+        try:
+            outcome = relocation.relocate(self._world, row, peer,
+                                          rows.Purpose(attachment))
+        except exceptions.DMCloneException as error:
+            self._tell_user(row, error)
+            raise
+        finally:
+            self._loop.nominate(row.lv)
+        return serving.local(outcome.path)
+
+    def _tell_user(self, row: rows.Row,
+                   error: exceptions.DMCloneException) -> None:
+        """Leave a message with ``openstack volume message list``.
+
+        Cinder shows only its own fixed texts there; the reason is in the
+        answer to the request.
+        """
+        LOG.error('Attaching volume %(volume)s elsewhere failed: %(error)s',
+                  {'volume': row.id, 'error': error.msg})
+        context = cinder_context.RequestContext(
+            project_id=row.project, is_admin=True)
+        message_api.API().create(
+            context, message_field.Action.ATTACH_VOLUME,
+            resource_uuid=row.id, detail=message_field.Detail.ATTACH_ERROR)
+
+    def disconnect(self, volume_id: str, connector: dict | None,
+                   force: bool, proxied: bool = False) -> bool:
+        """End a connection; every connection if there is no connector.
+
+        :returns: whether others still use it
+        :raises DeviceBusy: if a server has its device open
+        """
+        owner = self._owner(volume_id)
+        if owner != self._node:
+            if proxied:
+                raise exceptions.NotHome(volume=volume_id, owner=owner,
+                                         node=self._node)
+            return self._world.peers.disconnect(owner, volume_id, connector,
+                                                force)
+        with self._locked(volume_id):
+            row = self._row(volume_id)
+            self._require_home(row)
+            # A volume that needs the operator can still be detached.
+            _, known = self._loop.settle(row)
+            return self._disconnect_here(known, connector)
+
+    def _disconnect_here(self, known: facts.Facts,
+                         connector: dict | None) -> bool:
+        row, unit, world = known.row, known.unit, self._world
+        assert row is not None
+        host = world.settings.host
+        shared = False
+        if connector is None or connector.get('host') != host:
+            initiator = (connector or {}).get('initiator')
+            if connector is None or initiator:
+                shared = serving.unexport(world, unit, initiator)
+        if connector is None or connector.get('host') == host:
+            here = [a for a in row.attachments
+                    if a.connected and a.host == host]
+            if connector is not None and len(here) > 1:
+                return True
+            world.dm.remove(str(names.front(host, unit.lv)))
+            if not here:
+                world.dm.remove(str(names.local_io(unit.lv)))
+        return shared
+
+    def migrate(self, volume_id: str, host: str) -> dict | None:
+        """Move a volume nobody is attached to.
+
+        :param host: ``host@backend#pool``
+        :returns: the columns as committed; None if ``host`` is no peer
+        """
+        peer = host.partition('#')[0]
+        if (peer.partition('@')[2] != self._world.settings.backend
+                or peer == self._node or not self._world.peers.is_up(peer)):
+            return None
+        with self._home(volume_id) as known:
+            assert known.row is not None
+            try:
+                outcome = relocation.relocate(self._world, known.row, peer,
+                                              rows.Purpose(None))
+            finally:
+                self._loop.nominate(known.unit.lv)
+        return {'host': outcome.row.host, '_name_id': outcome.row.name_id,
+                'provider_id': outcome.row.provider_id}
+
+    # -- what other nodes ask -----------------------------------------------
+
+    def room(self) -> rpc.Room:
+        """What this node could take in; takes no lock."""
+        report = self._world.group.report()
+        settings = self._world.settings
+        return rpc.Room(pool=settings.pool, group=report.uuid,
+                        free=report.free, block=report.block_size,
+                        initiator=self._world.importer.initiator())
+
+    def prepare(self, copy: stack.Copy, group: str, front: bool,
+                seconds: float) -> str:
+        """Build an offered copy; see ``relocation.prepare``."""
+        mine = self._world.group.report().uuid
+        if group != mine:
+            raise exceptions.PeerRefused(
+                node=self._node, what='to prepare a copy',
+                reason=f'its volume group is {mine}, not {group}; is there '
+                'another node of this name?')
+        with self._locked(copy.volume):
+            try:
+                return relocation.prepare(self._world, copy, front, seconds)
+            finally:
+                self._loop.nominate(copy.lv)
+
+    def discard(self, volume_id: str, lv: str) -> None:
+        """Destroy a withdrawn copy; see ``relocation.discard``."""
+        with self._world.locks.volume(volume_id, reconciler.LOCK_SECONDS):
+            relocation.discard(self._world, volume_id, lv)
+
+    def agrees(self, volume_id: str, copy: records.Location) -> bool:
+        """Whether a copy elsewhere may go; takes no lock.
+
+        A copy's LV is never offered twice: once this is true it stays true.
+        """
+        row = self._world.rows.get(volume_id)
+        return bool(row and copy not in (row.owner, row.offer, row.source))
+
+    def show(self, lv: str) -> facts.Shown:
+        """What this node has under an LV uuid, now; takes no lock."""
+        report = self._world.group.report()
+        unit = stack.refresh(self._world, lv)
+        own = unit.tags.own
+        if unit.data is None:
+            state = 'missing'
+        elif unit.tags.copy:
+            state = 'copy'
+        elif not own or unit.unreadable:
+            state = 'unclear'
+        elif unit.tags.source or unit.assembled:
+            state = 'hydrating'
+        else:
+            state = 'complete'
+        return facts.Shown(
+            state=state, generation=own.generation if own else 0,
+            size=unit.data.size if unit.data else 0, group=report.uuid)
+
+    def nudge(self, volume_id: str) -> None:
+        """Look at a volume soon."""
+        self._loop.nominate(volume_id)
+
+    # -- helpers ------------------------------------------------------------
+
+    def _locked(self, volume_id: str) -> typing.ContextManager[None]:
+        return self._world.locks.volume(volume_id,
+                                        self._world.settings.budget)
+
+    @contextlib.contextmanager
+    def _home(self, volume_id: str) -> typing.Iterator[facts.Facts]:
+        """Hold the lock of a volume of this node, settled."""
+        with self._locked(volume_id):
+            row = self._row(volume_id)
+            self._require_home(row)
+            yield self._settled(row)
+
+    def _settled(self, row: rows.Row) -> facts.Facts:
+        decision, known = self._loop.settle(row)
+        if decision.step is decide.Step.REPORT:
+            raise exceptions.CannotServe(volume=row.id, node=self._node,
+                                         reason=decision.why)
+        return known
+
+    def _row(self, volume_id: str) -> rows.Row:
+        row = self._world.rows.get(volume_id)
+        if row is None or row.deleted:
+            raise exceptions.CannotServe(
+                volume=volume_id, node=self._node,
+                reason='the database has no such volume')
+        return row
+
+    def _owner(self, volume_id: str) -> str:
+        return self._row(volume_id).node
+
+    def _require_home(self, row: rows.Row) -> None:
+        if row.node != self._node:
+            raise exceptions.NotHome(volume=row.id, owner=row.node,
+                                     node=self._node)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bring a node's ports together, and say what it lacks."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+import typing
+
+from cinder import exception
+from cinder.volume import volume_utils
+from oslo_config import cfg
+from oslo_utils import netutils
+from oslo_utils import units as oslo_units
+
+from cinder_dmclone.dm import device
+from cinder_dmclone import exceptions
+from cinder_dmclone.iscsi import exporter
+from cinder_dmclone.iscsi import importer
+from cinder_dmclone import lvm
+from cinder_dmclone.privileged import block
+from cinder_dmclone import rows
+from cinder_dmclone import rpc
+from cinder_dmclone import units
+from cinder_dmclone import world as world_module
+
+CONF = cfg.CONF
+
+KEY_FILE = 'dmclone.key'
+TARGETS = ('clone', 'multipath', 'linear')
+
+# Bytes: one volume of 1 GiB, and the metadata of one.
+SMALLEST = {'volume_group': oslo_units.Gi,
+            'dmclone_metadata_volume_group': 8 * oslo_units.Mi}
+
+# Of rpc_response_timeout; the rest is for the API's own work.
+BUDGET_PART = 45 / 60
+
+
+def make_world(configuration: typing.Any, node: str) -> world_module.World:
+    """The ports of one backend of this node.
+
+    :param node: ``host@backend``
+    """
+    config = configuration
+    group = config.volume_group
+    settings = world_module.Settings(
+        node=node,
+        pool=config.safe_get('volume_backend_name') or 'dmclone',
+        target_prefix=config.target_prefix,
+        portal=_portal(config),
+        region_size=units.Bytes(
+            config.dmclone_region_size_kib * oslo_units.Ki),
+        hydration_threshold=units.Bytes(
+            config.dmclone_hydration_threshold_mib * oslo_units.Mi),
+        hydration_batch=units.Bytes(
+            config.dmclone_hydration_batch_mib * oslo_units.Mi),
+        budget=CONF.rpc_response_timeout * BUDGET_PART,
+        key=_key())
+    return world_module.World(
+        settings=settings,
+        rows=rows.RowStore(),
+        group=lvm.VolumeGroup(group),
+        meta_group=lvm.VolumeGroup(
+            config.dmclone_metadata_volume_group or group),
+        dm=device.DeviceMapper(),
+        exporter=exporter.Exporter(config.target_ip_address,
+                                   config.target_port),
+        importer=importer.Importer(),
+        peers=rpc.Peers(settings.backend),
+        locks=world_module.Locks(node),
+        clock=time,
+        erase=_eraser(config))
+
+
+def _portal(config: typing.Any) -> str:
+    ip = netutils.escape_ipv6(config.target_ip_address)
+    return f'{ip}:{config.target_port}'
+
+
+def _key() -> bytes:
+    """This node's secret, from which it derives CHAP passwords.
+
+    A temporary file and a link make it whole or absent after a crash, and
+    the same for two backends that start at once.
+    """
+    path = os.path.join(CONF.state_path, KEY_FILE)
+    if not os.path.exists(path):
+        draft = f'{path}.{os.getpid()}'
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, 'wb') as draft_file:
+            draft_file.write(secrets.token_bytes(32))
+            draft_file.flush()
+            os.fsync(draft_file.fileno())
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        finally:
+            os.unlink(draft)
+    with open(path, 'rb') as key_file:
+        return key_file.read()
+
+
+def _eraser(config: typing.Any) -> typing.Callable[[str, units.Bytes], None]:
+    def erase(path: str, size: units.Bytes) -> None:
+        if config.volume_clear != 'none':
+            volume_utils.clear_volume(
+                size // oslo_units.Mi, path,
+                volume_clear=config.volume_clear,
+                volume_clear_size=config.volume_clear_size)
+    return erase
+
+
+def check(world: world_module.World) -> None:
+    """Find what is missing on this node, and say all of it.
+
+    :raises VolumeBackendAPIException: one line for each problem
+    """
+    problems = [line for check_one in (
+        _check_groups, _check_kernel, _check_iscsi, _check_udev,
+        _check_settings) for line in check_one(world)]
+    if problems:
+        raise exception.VolumeBackendAPIException(data='\n'.join(problems))
+
+
+def _check_groups(world: world_module.World) -> typing.Iterator[str]:
+    for group, option in ((world.group, 'volume_group'),
+                          (world.meta_group,
+                           'dmclone_metadata_volume_group')):
+        try:
+            report = group.report()
+        except exceptions.DMCloneException as error:
+            yield (f'Volume group {group.name} ({option}) cannot be read: '
+                   f'{error.msg}')
+            continue
+        if report.size < SMALLEST[option]:
+            yield (f'Volume group {group.name} ({option}) is too small: it '
+                   f'has {report.size} bytes, {SMALLEST[option]} are the '
+                   'least.')
+
+
+def _check_kernel(world: world_module.World) -> typing.Iterator[str]:
+    missing = set(TARGETS) - world.dm.targets()
+    for target in sorted(missing):
+        yield (f'The kernel has no device-mapper target "{target}": '
+               f'load or install the module dm-{target}.')
+
+
+def _check_iscsi(world: world_module.World) -> typing.Iterator[str]:
+    for port in (world.exporter, world.importer):
+        try:
+            port.check()
+        except exceptions.DMCloneException as error:
+            yield error.msg
+
+
+def _check_udev(world: world_module.World) -> typing.Iterator[str]:
+    if not block.udev_rule_installed():
+        yield ('The udev rule 56-cinder-dmclone.rules is not installed: '
+               'without it the host would read tenants\' data. See '
+               '"Installation" in the documentation.')
+
+
+def _check_settings(world: world_module.World) -> typing.Iterator[str]:
+    size = world.settings.region_size
+    if size & (size - 1):
+        yield (f'dmclone_region_size_kib = {size // oslo_units.Ki} is not a '
+               'power of two.')

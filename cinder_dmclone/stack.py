@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The devices of one volume on this node, put together and taken apart.
+
+::
+
+      front   loan   serve   io        consumers: a dm linear each
+        \\      \\     /      /
+         +------ top ------+           the data LV, or the clone while
+                  |                    hydrating
+                clone -- metadata LV, data LV
+                  |
+                source                 dm multipath that queues without a path
+                  |
+             imported disk
+
+Every function is idempotent: it compares with what is there and does what is
+missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from oslo_log import log as logging
+
+from cinder_dmclone.dm import metadata
+from cinder_dmclone.dm import table
+from cinder_dmclone import exceptions
+from cinder_dmclone import facts
+from cinder_dmclone.iscsi import importer
+from cinder_dmclone import names
+from cinder_dmclone import records
+from cinder_dmclone import units
+from cinder_dmclone import world as world_module
+
+LOG = logging.getLogger(__name__)
+
+World = world_module.World
+Unit = facts.Unit
+
+# Seconds for one login: iscsid gives up a single try after 10.
+LOGIN_SECONDS = 15.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Copy:
+    """A copy to be prepared: what the lender tells the borrower.
+
+    ``size`` and ``block`` (the logical block size) are in bytes.
+    """
+
+    volume: str
+    generation: int
+    lv: str
+    lender: records.Location
+    iqn: str
+    portal: str
+    size: int
+    block: int
+    user: str
+    password: str = dataclasses.field(repr=False)
+
+    @property
+    def tags(self) -> tuple[records.Copy, records.From]:
+        return (records.Copy(self.generation, self.volume),
+                records.From(self.lender.node, self.lender.lv, self.iqn,
+                             self.portal, self.size, self.block))
+
+    @property
+    def source(self) -> importer.Source:
+        return importer.Source(
+            self.iqn, self.portal, self.lender.lv, units.Bytes(self.size),
+            self.block, self.user, self.password)
+
+
+def source_of(tag: records.From) -> importer.Source:
+    """What must be found behind a recorded source; holds no secret."""
+    return importer.Source(tag.iqn, tag.portal, tag.lv,
+                           units.Bytes(tag.size), tag.block, '', '')
+
+
+def refresh(world: World, lv: str) -> Unit:
+    """The unit as it is now."""
+    return facts.collect(world).get(lv) or Unit(lv)
+
+
+# -- consumers --------------------------------------------------------------
+
+def consumer_table(unit: Unit) -> table.Table:
+    """What every consumer maps to: ``top``, and what lies beyond it.
+
+    A volume extended while hydrating has its new end on the data LV alone,
+    since the clone keeps its source's size.
+    """
+    data = _data(unit)
+    whole = data.size.to_sectors()
+    clone = unit.device(names.clone(unit.lv))
+    if clone is None:
+        return table.Table.single(whole, table.Linear(data.devnum))
+    old = clone.table.length
+    segments = [table.Segment(units.Sectors(0), old,
+                              table.Linear(clone.devnum))]
+    if whole > old:
+        segments.append(table.Segment(
+            old, units.Sectors(whole - old),
+            table.Linear(data.devnum, old)))
+    return table.Table(tuple(segments))
+
+
+def consume(world: World, unit: Unit, name: names.DeviceName) -> None:
+    """Make a consumer device."""
+    world.dm.apply(str(name), consumer_table(unit),
+                   readonly=name.kind is names.Kind.LOAN)
+    if unit.assembled and name.kind in names.WRITERS:
+        # A discard marks a region hydrated without copying it: on a thick
+        # LV the server would then read what the LV held before.
+        world.dm.hide_discards(str(name))
+
+
+def _data(unit: Unit) -> facts.lvm.LogicalVolume:
+    if unit.data is None or not unit.data.devnum:
+        raise exceptions.CopyUnusable(
+            lv=unit.lv, volume=unit.tags.volume, node='this node',
+            reason='its LV is missing or not active')
+    return unit.data
+
+
+# -- a copy -----------------------------------------------------------------
+
+def build(world: World, copy: Copy, front: bool) -> Unit:
+    """Make a copy that can be read and written at once; nothing hydrates.
+
+    :raises LoginFailed, SourceMismatch: if the lender cannot be reached
+    """
+    lv, settings = copy.lv, world.settings
+    size = units.Bytes(copy.size)
+    world.group.create(names.data_lv(lv), size,
+                       [records.print_tag(tag) for tag in copy.tags])
+    world.meta_group.create(
+        names.meta_lv(lv), metadata.size(size, settings.region_size),
+        [records.print_tag(records.Meta(lv, 0, copy.iqn))], zero=True)
+    disk = world.importer.login(copy.source, LOGIN_SECONDS)
+    unit = refresh(world, lv)
+    _apply_source(world, unit, disk.devnum)
+    unit = _apply_clone(world, unit)
+    name = names.front(settings.host, lv)
+    consume(world, unit, name)
+    # A flush through the clone commits the metadata it has just formatted.
+    world.dm.flush(name.path)
+    if not front:
+        world.dm.remove(str(name))
+    world.meta_group.retag(
+        names.meta_lv(lv),
+        add=[records.print_tag(records.Meta(lv, 1, copy.iqn))],
+        remove=[records.print_tag(records.Meta(lv, 0, copy.iqn))])
+    flush_records(world)
+    return refresh(world, lv)
+
+
+def flush_records(world: World) -> None:
+    """Make LVM's own metadata durable: LVM never flushes."""
+    world.group.flush()
+    if world.meta_group.name != world.group.name:
+        world.meta_group.flush()
+
+
+def assemble(world: World, unit: Unit) -> Unit:
+    """Put a committed copy together again, never format anything.
+
+    Works without the lender: the source then queues until a path is found.
+
+    :raises CopyUnusable: if the metadata is not what it must be; an empty
+        superblock would be formatted silently and lose every write since
+        the commit (``dm_clone_metadata_open`` in dm-clone-metadata.c)
+    """
+    source = unit.tags.source
+    assert source is not None
+    if not unit.meta or not unit.meta_tag or not unit.meta_tag.ready:
+        raise _unusable(world, unit, 'its metadata LV is missing or was '
+                        'never formatted')
+    head = world.meta_group.read_head(unit.meta.name, metadata.HEAD)
+    try:
+        block = metadata.Superblock.parse(head)
+    except ValueError as error:
+        raise _unusable(world, unit, error) from error
+    if block.target_size.to_bytes() != source.size:
+        raise _unusable(world, unit, f'its metadata is for '
+                        f'{block.target_size.to_bytes()} bytes instead of '
+                        f'{source.size}')
+    _apply_source(world, unit, unit.disk.devnum if unit.disk else None)
+    return _apply_clone(world, unit, block.region_size)
+
+
+def _unusable(world: World, unit: Unit,
+              reason: object) -> exceptions.CopyUnusable:
+    return exceptions.CopyUnusable(
+        lv=unit.lv, volume=unit.tags.volume, node=world.settings.node,
+        reason=reason)
+
+
+def _apply_source(world: World, unit: Unit, path: str | None) -> None:
+    source = unit.tags.source
+    assert source is not None
+    world.dm.apply(
+        str(names.source(unit.lv)),
+        table.Table.single(units.Bytes(source.size).to_sectors(),
+                           table.Multipath(path, queue=True)),
+        readonly=True, noflush=True)
+
+
+def _apply_clone(world: World, unit: Unit,
+                 region_size: units.Sectors | None = None) -> Unit:
+    """Load the clone; its table is never changed afterwards."""
+    name = names.clone(unit.lv)
+    if name not in unit.devices:
+        settings, source = world.settings, unit.tags.source
+        assert source is not None and unit.meta is not None
+        region = region_size or settings.region_size.to_sectors()
+        target = table.Clone(
+            metadata=unit.meta.devnum, data=_data(unit).devnum,
+            source=world.dm.devnum(str(names.source(unit.lv))),
+            region_size=region,
+            features=frozenset(['no_hydration', 'no_discard_passdown']),
+            core={
+                'hydration_threshold': _regions(
+                    settings.hydration_threshold, region),
+                'hydration_batch_size': _regions(
+                    settings.hydration_batch, region)})
+        world.dm.apply(
+            str(name), table.Table.single(
+                units.Bytes(source.size).to_sectors(), target))
+    return refresh(world, unit.lv)
+
+
+def _regions(amount: units.Bytes, region: units.Sectors) -> int:
+    return max(1, amount // region.to_bytes())
+
+
+def reconnect(world: World, unit: Unit) -> bool:
+    """Give the source its path back if the lender is there again.
+
+    The kernel checks nothing when a session recovers, so the disk's identity
+    is checked each time.
+
+    :returns: whether the source has a path now
+    :raises SourceMismatch, LoginFailed: see there
+    """
+    source = unit.tags.source
+    assert source is not None
+    disk = unit.disk or world.importer.relogin(source.iqn, LOGIN_SECONDS)
+    if disk.state != 'LOGGED_IN':
+        return False
+    world.importer.verify(source_of(source), disk)
+    if unit.source and disk.devnum in unit.source.paths:
+        world.dm.message(str(names.source(unit.lv)), 'reinstate_path',
+                         disk.devnum)
+    else:
+        _apply_source(world, unit, disk.devnum)
+    return True
+
+
+def hydrate(world: World, unit: Unit) -> None:
+    """Let the background copying run."""
+    world.dm.message(str(names.clone(unit.lv)), 'enable_hydration')
+
+
+def is_complete(world: World, unit: Unit) -> bool:
+    """Whether all regions are on the data LV, also after a power cut.
+
+    The in-core count runs ahead of the disk; a status that flushes commits
+    the metadata and flushes the data LV first, and is then believed.
+    """
+    name = str(names.clone(unit.lv))
+    world.dm.clone_status(name, flush=True)
+    return world.dm.clone_status(name, flush=True).complete
+
+
+def swap(world: World, unit: Unit) -> None:
+    """Move every consumer from the clone to the data LV, and record it.
+
+    Only for a clone that is complete. The source is pointed at the data LV
+    first, so that a read stuck on a dead lender ends; each consumer's stall
+    is one table swap.
+    """
+    data = _data(unit)
+    if names.source(unit.lv) in unit.devices:
+        _apply_source(world, unit, data.devnum)
+    bare = dataclasses.replace(unit, devices={
+        name: found for name, found in unit.devices.items()
+        if name.kind is not names.Kind.CLONE})
+    for name in unit.of_kind(*names.CONSUMERS):
+        consume(world, bare, name)
+    assert unit.tags.source is not None
+    world.group.retag(names.data_lv(unit.lv),
+                      remove=[records.print_tag(unit.tags.source)])
+    flush_records(world)
+
+
+def _quiesce(world: World, unit: Unit) -> None:
+    """Let nothing wait for the lender any more.
+
+    In the other order failed copies are retried without pause, and a removal
+    waits for ever for copies that are queued in the source.
+    """
+    clone, source = names.clone(unit.lv), names.source(unit.lv)
+    if clone in unit.devices:
+        world.dm.message(str(clone), 'disable_hydration')
+    if source in unit.devices:
+        world.dm.message(str(source), 'fail_if_no_path')
+
+
+def dismantle(world: World, unit: Unit) -> None:
+    """Take away clone, source, session and metadata LV.
+
+    This never hangs, also with the lender away. No consumer may map to the
+    clone any more.
+    """
+    _quiesce(world, unit)
+    world.dm.remove(str(names.clone(unit.lv)))
+    world.dm.remove(str(names.source(unit.lv)))
+    if unit.iqn:
+        world.importer.logout(unit.iqn)
+    if unit.meta:
+        world.meta_group.remove(unit.meta.name)
+
+
+def strip(world: World, unit: Unit) -> None:
+    """Remove everything that is built on an LV.
+
+    :raises DeviceBusy: if somebody has a consumer open; nothing was changed
+    """
+    for name in unit.of_kind(names.Kind.FRONT, names.Kind.IO):
+        if unit.is_open(name):
+            raise exceptions.DeviceBusy(device=name)
+    _quiesce(world, unit)
+    for iqn in unit.exports:
+        world.exporter.remove(iqn)
+    for name in unit.of_kind(*names.CONSUMERS):
+        world.dm.remove(str(name))
+    dismantle(world, unit)
+
+
+def erase(world: World, unit: Unit) -> None:
+    """Overwrite the data as the operator's ``volume_clear`` says."""
+    if unit.data:
+        world.erase(unit.data.path, unit.data.size)
+
+
+def teardown(world: World, unit: Unit) -> None:
+    """Remove an LV and everything built on it.
+
+    :raises DeviceBusy: if somebody has a consumer open; nothing was changed
+    """
+    strip(world, unit)
+    world.group.remove(names.data_lv(unit.lv))

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The narrow ports through which the protocol touches the world."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import typing
+
+from cinder import coordination
+from tooz import coordination as tooz_coordination
+
+from cinder_dmclone import exceptions
+
+if typing.TYPE_CHECKING:
+    from cinder_dmclone import lvm
+    from cinder_dmclone import rows
+    from cinder_dmclone import rpc
+    from cinder_dmclone import units
+    from cinder_dmclone.dm import device
+    from cinder_dmclone.iscsi import exporter
+    from cinder_dmclone.iscsi import importer
+
+LOCK_NAME = 'dmclone-%s'
+
+
+class Clock(typing.Protocol):
+    """Time, as far as the protocol knows it."""
+
+    def monotonic(self) -> float:
+        """Seconds that only grow."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the operator chose, in the units the code uses.
+
+    ``budget`` is how long a driver call may take, in seconds.
+    """
+
+    node: str
+    pool: str
+    target_prefix: str
+    portal: str
+    region_size: units.Bytes
+    hydration_threshold: units.Bytes
+    hydration_batch: units.Bytes
+    budget: float
+    key: bytes = dataclasses.field(repr=False)
+
+    @property
+    def host(self) -> str:
+        """This node's name as connectors give it."""
+        return self.node.partition('@')[0]
+
+    @property
+    def backend(self) -> str:
+        return self.node.partition('@')[2]
+
+
+class Locks:
+    """One lock per volume on this node, shared by its processes."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+
+    @contextlib.contextmanager
+    def volume(self, volume_id: str, seconds: float) -> typing.Iterator[None]:
+        """Hold the volume's lock.
+
+        :param seconds: how long to wait for it
+        :raises VolumeLocked: if it is still taken then
+        """
+        lock = coordination.COORDINATOR.get_lock(LOCK_NAME % volume_id)
+        try:
+            taken = lock.acquire(blocking=seconds)
+        except tooz_coordination.LockAcquireFailed:
+            taken = False
+        if not taken:
+            raise exceptions.VolumeLocked(
+                volume=volume_id, node=self._node, seconds=seconds)
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """Everything outside the protocol's own logic."""
+
+    settings: Settings
+    rows: rows.RowStore
+    group: lvm.VolumeGroup
+    meta_group: lvm.VolumeGroup
+    dm: device.DeviceMapper
+    exporter: exporter.Exporter
+    importer: importer.Importer
+    peers: rpc.Peers
+    locks: Locks
+    clock: Clock
+    erase: typing.Callable[[str, units.Bytes], None]
