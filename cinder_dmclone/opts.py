@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+from cinder import objects
 from cinder.volume import configuration
-from cinder.volume.drivers import lvm
 from oslo_config import cfg
+
+# Cinder's driver modules name objects that exist only after this.
+objects.register_all()
+
+from cinder.volume.drivers import lvm  # noqa: E402
 
 dmclone_opts = [
     cfg.StrOpt(

@@ -11,6 +11,7 @@ is destroyed by a cast: casts only ask a node to look.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
 
 from cinder import context as cinder_context
@@ -55,8 +56,11 @@ class Peers:
 
     def __init__(self, backend: str) -> None:
         self._backend = backend
-        self._client = rpc.get_client(
-            messaging.Target(topic=TOPIC, version=VERSION))
+
+    @functools.cached_property
+    def _client(self) -> messaging.RPCClient:
+        # Late: a node is activated without any control plane.
+        return rpc.get_client(messaging.Target(topic=TOPIC, version=VERSION))
 
     def node_of(self, host: str) -> str | None:
         """The node on a connector's host; None if it has no such backend."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import secrets
 import time
@@ -19,13 +20,17 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.iscsi import exporter
 from cinder_dmclone.iscsi import importer
 from cinder_dmclone import lvm
-from cinder_dmclone.privileged import block
 from cinder_dmclone import rows
 from cinder_dmclone import rpc
 from cinder_dmclone import units
 from cinder_dmclone import world as world_module
 
 CONF = cfg.CONF
+
+# Distributions number the rule differently.
+RULES = '*-cinder-dmclone.rules'
+RULE_FOLDERS = ('/etc/udev/rules.d', '/run/udev/rules.d',
+                '/usr/lib/udev/rules.d', '/lib/udev/rules.d')
 
 KEY_FILE = 'dmclone.key'
 TARGETS = ('clone', 'multipath', 'linear')
@@ -114,7 +119,7 @@ def _eraser(config: typing.Any) -> typing.Callable[[str, units.Bytes], None]:
 
 
 def check(world: world_module.World) -> None:
-    """Find what is missing on this node, and say all of it.
+    """Find what is missing on this node and say all of it; activate the LVs.
 
     :raises VolumeBackendAPIException: one line for each problem
     """
@@ -123,6 +128,8 @@ def check(world: world_module.World) -> None:
         _check_settings) for line in check_one(world)]
     if problems:
         raise exception.VolumeBackendAPIException(data='\n'.join(problems))
+    for group in (world.group, world.meta_group):
+        group.activate()
 
 
 def _check_groups(world: world_module.World) -> typing.Iterator[str]:
@@ -157,7 +164,8 @@ def _check_iscsi(world: world_module.World) -> typing.Iterator[str]:
 
 
 def _check_udev(world: world_module.World) -> typing.Iterator[str]:
-    if not block.udev_rule_installed():
+    if not any(glob.glob(os.path.join(folder, RULES))
+               for folder in RULE_FOLDERS):
         yield ('The udev rule 56-cinder-dmclone.rules is not installed: '
                'without it the host would read tenants\' data. See '
                '"Installation" in the documentation.')

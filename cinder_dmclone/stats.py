@@ -22,7 +22,6 @@ class Stats:
                  configuration: typing.Any) -> None:
         self._world = world
         self._configuration = configuration
-        self._token: str | None = None
         self._report: lvm.Report | None = None
 
     def get(self, version: str, filter_function: str | None,
@@ -62,9 +61,8 @@ class Stats:
 
     def _read(self) -> lvm.Report:
         token = self._world.group.changed_token()
-        if self._report is None or token is None or token != self._token:
+        if self._report is None or token != self._report.token:
             self._report = self._world.group.report()
-            self._token = token
         return self._report
 
 

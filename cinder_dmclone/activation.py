@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bring a node's volumes up from what its LVs say, without a control plane.
+
+Tags are only ever more cautious than the row: an LV that says it is the
+volume and was never lent since is the volume. Its front is brought up;
+whether a server still wants it is found out when the database is there.
+"""
+
+from __future__ import annotations
+
+from oslo_log import log as logging
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import facts
+from cinder_dmclone import names
+from cinder_dmclone import relocation
+from cinder_dmclone import stack
+from cinder_dmclone import world as world_module
+
+LOG = logging.getLogger(__name__)
+
+
+def activate(world: world_module.World) -> dict[str, str]:
+    """Exports first, then stacks and fronts; logins come later.
+
+    A volume that cannot be brought up does not keep others from it.
+
+    :returns: what could not be brought up and why, by LV uuid
+    """
+    for group in (world.group, world.meta_group):
+        group.activate()
+    problems: dict[str, str] = {}
+    for lv, unit in facts.collect(world).items():
+        try:
+            _activate(world, unit)
+        except exceptions.DMCloneException as error:
+            LOG.error('LV %(lv)s: %(error)s', {'lv': lv, 'error': error.msg})
+            problems[lv] = error.msg
+    return problems
+
+
+def _activate(world: world_module.World, unit: facts.Unit) -> None:
+    if unit.unreadable:
+        raise exceptions.BadRecord(record=unit.lv, reason=unit.unreadable)
+    for tag in unit.tags.lent:
+        relocation.export(world, unit, tag)
+    if not unit.tags.own or unit.tags.lent or unit.tags.copy:
+        return
+    if unit.tags.source and not unit.assembled:
+        unit = stack.assemble(world, unit)
+    stack.consume(world, unit, names.front(world.settings.host, unit.lv))

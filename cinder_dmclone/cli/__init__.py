@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``cinder-dmclone``: what an operator does on a node by hand.
+
+``activate`` brings the node's volumes up from its disks alone; run it at
+boot, before nova-compute. ``status`` shows what the node has and why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import typing
+
+from cinder import objects
+from cinder import version
+from cinder.volume import configuration
+from cinder.volume import driver as cinder_driver
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from cinder_dmclone import activation
+from cinder_dmclone.cli import status
+from cinder_dmclone import opts
+from cinder_dmclone import setup
+from cinder_dmclone import world as world_module
+
+CONF = cfg.CONF
+
+DRIVER = 'cinder_dmclone.'
+
+
+def worlds(backends: typing.Collection[str]) -> typing.Iterator[
+        world_module.World]:
+    """The ports of this node's backends that use this driver.
+
+    :param backends: sections to take; all of them if empty
+    """
+    opts.register()
+    for name in backends or CONF.enabled_backends or ():
+        config = configuration.Configuration(
+            [*cinder_driver.volume_opts, *cinder_driver.iser_opts,
+             *opts.all_opts], config_group=name)
+        if (config.safe_get('volume_driver') or '').startswith(DRIVER):
+            host = config.safe_get('backend_host') or CONF.host
+            yield setup.make_world(config, f'{host}@{name}')
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; returns its exit status."""
+    parser = argparse.ArgumentParser(prog='cinder-dmclone',
+                                     description=__doc__)
+    parser.add_argument('--config-file', action='append', metavar='FILE',
+                        help='cinder.conf; the usual places by default')
+    parser.add_argument('--backend', action='append', metavar='SECTION',
+                        default=[], help='only this backend of cinder.conf')
+    parser.add_argument('command', choices=['activate', 'status'])
+    arguments = parser.parse_args(argv)
+    logging.register_options(CONF)
+    files = [word for name in arguments.config_file or ()
+             for word in ('--config-file', name)]
+    CONF(files, project='cinder', version=version.version_string())
+    logging.setup(CONF, 'cinder')
+    objects.register_all()
+    found = list(worlds(arguments.backend))
+    if not found:
+        print('cinder-dmclone: no backend in cinder.conf uses this driver',
+              file=sys.stderr)
+        return 1
+    run = _activate if arguments.command == 'activate' else _status
+    return max(run(world) for world in found)
+
+
+def _activate(world: world_module.World) -> int:
+    problems = activation.activate(world)
+    for lv, why in problems.items():
+        print(f'{lv}: {why}', file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _status(world: world_module.World) -> int:
+    for line in status.lines(world):
+        print(line)
+    return 0

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node has, one line for each LV."""
+
+from __future__ import annotations
+
+import typing
+
+from cinder_dmclone import facts
+from cinder_dmclone import names
+from cinder_dmclone import world as world_module
+
+
+def lines(world: world_module.World) -> typing.Iterator[str]:
+    """Describe every LV of ours on this node, from its disks and kernel."""
+    for lv, unit in sorted(facts.collect(world).items()):
+        yield f'{lv}  {describe(unit)}'
+
+
+def describe(unit: facts.Unit) -> str:
+    """One LV in words: its role, its hydration, who uses it."""
+    words = [_role(unit)]
+    if unit.clone and unit.clone.total:
+        done = 100 * unit.clone.hydrated // unit.clone.total
+        path = 'path up' if unit.source and unit.source.usable else 'NO PATH'
+        words.append(f'hydrated {done} % ({path})')
+    for name in unit.of_kind(*names.CONSUMERS):
+        state = 'open' if unit.is_open(name) else 'closed'
+        words.append(f'{name.kind.value} {state}')
+    return ', '.join(words)
+
+
+def _role(unit: facts.Unit) -> str:
+    tags = unit.tags
+    if unit.unreadable:
+        return f'UNREADABLE: {unit.unreadable}'
+    if tags.lent:
+        borrowers = ', '.join(str(tag.borrower) for tag in tags.lent)
+        return f'lent to {borrowers}'
+    if tags.copy:
+        return f'copy for volume {tags.copy.volume}, not committed'
+    if tags.own:
+        return f'volume {tags.own.volume} generation {tags.own.generation}'
+    return 'no tags'

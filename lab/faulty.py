@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver with a fault point before and after every side effect.
+
+Nothing of this is in the product: the ports are wrapped when the lab asks
+for this class as ``volume_driver``. A point is ``<port>.<method>:<before or
+after>[:<text>]``; the text must be part of the call's arguments as printed.
+The node's file FAULT names the point at which cinder-volume dies by SIGKILL,
+once. With FREEZE in its place the call waits there until the file HOLD is
+removed.
+"""
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import time
+import typing
+
+from cinder_dmclone import driver, world
+
+FAULT = '/run/dmclone-fault'
+FREEZE = '/run/dmclone-freeze'
+HOLD = '/run/dmclone-hold'
+
+PORTS = ('rows', 'group', 'meta_group', 'dm', 'exporter', 'importer',
+         'peers')
+
+
+class FaultyDriver(driver.DMCloneVolumeDriver):
+    """The product's driver, mortal at every step."""
+
+    def make_world(self) -> world.World:
+        real = super().make_world()
+        return dataclasses.replace(real, **{
+            name: _Port(name, getattr(real, name)) for name in PORTS})
+
+
+class _Port:
+    """A port that looks for its fault before and after every call."""
+
+    def __init__(self, name: str, real: object) -> None:
+        self._name = name
+        self._real = real
+
+    def __getattr__(self, attribute: str) -> typing.Any:
+        value = getattr(self._real, attribute)
+        if not callable(value):
+            return value
+
+        def call(*args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+            point = f'{self._name}.{attribute}'
+            printed = f'{args} {kwargs}'
+            _pass(f'{point}:before', printed)
+            result = value(*args, **kwargs)
+            _pass(f'{point}:after', printed)
+            return result
+        return call
+
+
+def _pass(point: str, arguments: str) -> None:
+    if _armed(FAULT, point, arguments):
+        os.unlink(FAULT)
+        os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if _armed(FREEZE, point, arguments):
+        os.rename(FREEZE, HOLD)
+        while os.path.exists(HOLD):
+            time.sleep(0.1)
+
+
+def _armed(file: str, point: str, arguments: str) -> bool:
+    try:
+        with open(file, encoding='utf-8') as armed:
+            wanted = armed.read().strip()
+    except FileNotFoundError:
+        return False
+    name, when, *text = wanted.split(':', 2)
+    return f'{name}:{when}' == point and all(t in arguments for t in text)
