@@ -1,2 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A storage cloud in a box: real kernels, real Cinder, no machine needed."""
+from lab.errors import CommandError, LabError
+from lab.lab import Lab
+from lab.rest import RestError
+
+__all__ = ['CommandError', 'Lab', 'LabError', 'RestError']

@@ -8,6 +8,7 @@ import os
 import pathlib
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
 
@@ -26,7 +27,7 @@ def build(cache: pathlib.Path) -> pathlib.Path:
     digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:12]
     program = cache / f'agent-{digest}'
     if not program.exists():
-        part = program.with_suffix(f'.{os.getpid()}')
+        part = cache / f'agent.{os.getpid()}.{threading.get_ident()}'
         run('gcc', '-O2', '-static', '-o', str(part), str(_SOURCE))
         part.rename(program)
     return program

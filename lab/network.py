@@ -83,15 +83,20 @@ class Network:
 
     def destroy(self) -> None:
         """Kill every process inside, then remove the namespace."""
-        for pid in self.pids():
+        wait_for('end of the processes in the lab\'s network',
+                 self._killed, timeout=30)
+        if self.path.exists():
+            run('ip', 'netns', 'delete', self.namespace)
+
+    def _killed(self) -> bool:
+        # Again and again: one may be forking while it is killed.
+        pids = self.pids()
+        for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        wait_for('end of the processes in the lab\'s network',
-                 lambda: not self.pids(), timeout=30)
-        if self.path.exists():
-            run('ip', 'netns', 'delete', self.namespace)
+        return not pids
 
     def connect(self, address: str, port: int,
                 timeout: float) -> socket.socket:

@@ -9,7 +9,7 @@ import signal
 import socket
 from collections.abc import Sequence
 
-from lab import agent
+from lab import agent, install
 from lab.errors import LabError
 from lab.network import Network, data_address, mgmt_address
 from lab.processes import Group, run, wait_for
@@ -27,12 +27,14 @@ class Size:
 
 
 class Node:
-    """Node ``number`` (from 1) with everything it owns in ``directory``."""
+    """Node ``number`` (from 1) with everything it owns in ``directory``.
+
+    ``shares`` are directories of the host that it sees as they are.
+    """
 
     def __init__(self, number: int, directory: pathlib.Path,
-                 network: Network, program: pathlib.Path,
-                 shares: Sequence[pathlib.Path], size: Size = Size(),
-                 first: pathlib.Path | None = None) -> None:
+                 network: Network, shares: Sequence[pathlib.Path],
+                 size: Size = Size()) -> None:
         self.number = number
         self.name = f'node{number}'
         self.directory = directory
@@ -40,10 +42,8 @@ class Node:
         self.mgmt_address = mgmt_address(number)
         self.console_log = directory / 'console.log'
         self._network = network
-        self._program = program
-        self._shares = [directory, *shares]
+        self._shares = list(shares)
         self._size = size
-        self._first = first
         self._group = Group(directory / 'kernel.pid')
 
     def __repr__(self) -> str:
@@ -65,11 +65,9 @@ class Node:
             'NODE': str(number), 'PORT': str(agent.PORT),
             'MGMT': f'{self.mgmt_address}/24',
             'DATA': f'{self.data_address}/24',
-            'AGENT': str(self._program),
+            'AGENT': str(agent.build(install.cache_directory())),
             'SHARE': ':'.join(str(share) for share in self._shares),
         }
-        if self._first:
-            env['SETUP'] = str(self._first)
         argv = self._network.argv(
             'linux.uml', f'mem={self._size.memory_mib}M',
             'rootfstype=hostfs', 'rootflags=/', 'ro', f'init={_INIT}',

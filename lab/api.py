@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests ask of Cinder's public API, by plain HTTP."""
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+from lab import config
+from lab.errors import LabError
+from lab.network import Network, mgmt_address
+from lab.processes import wait_for
+from lab.rest import Client, RestError
+
+
+def connector(node: int) -> dict[str, Any]:
+    """What Nova on node ``node`` (from 1) would say about itself."""
+    return {'host': f'node{node}', 'ip': mgmt_address(node),
+            'initiator': f'iqn.2026-01.lab.dmclone:node{node}',
+            'multipath': False, 'enforce_multipath': False,
+            'do_local_attach': False, 'os_type': 'linux',
+            'platform': 'x86_64',
+            'system uuid': str(uuid.UUID(int=node))}
+
+
+class Api:
+    """Requests to Cinder as the administrator."""
+
+    def __init__(self, network: Network) -> None:
+        self.client = Client(network)
+
+    def cinder(self, method: str, path: str, body: Any = None,
+               microversion: str = '3.71', timeout: float = 300) -> Any:
+        """A request; ``path`` follows /v3/<project>.  Raises RestError."""
+        return self.client.cinder(method, path, body, microversion, timeout)
+
+    def create_type(self, name: str) -> None:
+        """Make a public volume type bound to the backend's name."""
+        self.cinder('POST', '/types', {'volume_type': {
+            'name': name,
+            'extra_specs': {'volume_backend_name': config.BACKEND}}})
+
+    def create_volume(self, gib: int, node: int | None = None,
+                      wait: bool = True, **more: Any) -> str:
+        """Create a volume, on node ``node`` (from 1) if given; its id."""
+        body: dict[str, Any] = {'volume': {'size': gib, **more}}
+        if node is not None:
+            # One type for all nodes: the scheduler is told by a hint.
+            host = f'node{node}@{config.BACKEND}#{config.BACKEND}'
+            body['OS-SCH-HNT:scheduler_hints'] = {
+                'query': json.dumps(['=', '$host', host])}
+        volume = self.cinder('POST', '/volumes', body)['volume']['id']
+        if wait:
+            self.wait_volume(volume, 'available')
+        return str(volume)
+
+    def volume(self, volume: str) -> dict[str, Any]:
+        """What the API shows of a volume."""
+        found: dict[str, Any] = self.cinder('GET', f'/volumes/{volume}')
+        return dict(found['volume'])
+
+    def wait_volume(self, volume: str, *wanted: str,
+                    timeout: float = 300) -> str:
+        """Wait for one of the states; LabError if it ends in error."""
+        def reached() -> str:
+            status = str(self.volume(volume)['status'])
+            if status.startswith('error') and status not in wanted:
+                raise LabError(f'volume {volume}: status {status}')
+            return status if status in wanted else ''
+        return str(wait_for(f'volume {volume} to be {wanted}', reached,
+                            timeout, 0.2))
+
+    def delete_volume(self, volume: str, wait: bool = True,
+                      timeout: float = 300) -> None:
+        """Delete a volume and wait until it is gone."""
+        self.cinder('DELETE', f'/volumes/{volume}')
+        if wait:
+            wait_for(f'volume {volume} to be gone',
+                     lambda: self._gone(volume), timeout, 0.2)
+
+    def _gone(self, volume: str) -> bool:
+        try:
+            status = self.volume(volume)['status']
+        except RestError as exc:
+            if exc.status == 404:
+                return True
+            raise
+        if status == 'error_deleting':
+            raise LabError(f'volume {volume}: error_deleting')
+        return False
+
+    def reserve(self, volume: str, instance: str | None = None) -> str:
+        """An attachment without a connector, as Nova makes first; its id."""
+        body = {'volume_uuid': volume,
+                'instance_uuid': instance or str(uuid.uuid4())}
+        answer = self.cinder('POST', '/attachments', {'attachment': body})
+        return str(answer['attachment']['id'])
+
+    def connect(self, attachment: str, node: int,
+                timeout: float = 300) -> dict[str, Any]:
+        """Tell an attachment its connector; the connection info."""
+        answer = self.cinder(
+            'PUT', f'/attachments/{attachment}',
+            {'attachment': {'connector': connector(node)}},
+            timeout=timeout)
+        return dict(answer['attachment']['connection_info'])
+
+    def complete(self, attachment: str) -> None:
+        """Say that the server has the volume."""
+        self.cinder('POST', f'/attachments/{attachment}/action',
+                    {'os-complete': None})
+
+    def attach_volume(self, volume: str, node: int,
+                      instance: str | None = None
+                      ) -> tuple[str, dict[str, Any]]:
+        """All three steps of Nova; attachment id and connection info."""
+        attachment = self.reserve(volume, instance)
+        info = self.connect(attachment, node)
+        self.complete(attachment)
+        return attachment, info
+
+    def detach_volume(self, attachment: str,
+                      timeout: float = 300) -> None:
+        """Delete an attachment."""
+        self.cinder('DELETE', f'/attachments/{attachment}', timeout=timeout)

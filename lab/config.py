@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configuration files of Cinder in the lab."""
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+
+from lab.database import CINDER
+from lab.network import CONTROLLER
+from lab.rest import KEYSTONE
+from lab.services import PASSWORD, RABBIT_PORT
+
+BACKEND = 'dmclone'
+Sections = dict[str, dict[str, object]]
+
+
+def text(sections: Mapping[str, Mapping[str, object]]) -> str:
+    """Sections in the form oslo.config reads."""
+    lines = []
+    for name, options in sections.items():
+        lines.append(f'[{name}]')
+        lines += [f'{key} = {value}' for key, value in options.items()]
+    return '\n'.join(lines) + '\n'
+
+
+def _common(venv: pathlib.Path, state: str) -> Sections:
+    return {
+        'DEFAULT': {
+            'transport_url':
+                f'rabbit://lab:{PASSWORD}@{CONTROLLER}:{RABBIT_PORT}/',
+            'auth_strategy': 'keystone',
+            'default_volume_type': BACKEND,
+            'state_path': state,
+            'api_paste_config': f'{venv}/etc/cinder/api-paste.ini',
+            'resource_query_filters_file':
+                f'{venv}/etc/cinder/resource_filters.json',
+            # Python in a node is several times slower than outside.
+            'rpc_response_timeout': 180,
+            'report_interval': 5,
+            'service_down_time': 30,
+            'scheduler_default_filters':
+                'AvailabilityZoneFilter,CapacityFilter,'
+                'CapabilitiesFilter,JsonFilter',
+            'osapi_volume_workers': 1,
+            'default_log_levels':
+                'cinder_dmclone=DEBUG,amqp=WARN,amqplib=WARN,'
+                'sqlalchemy=WARN,oslo.messaging=INFO,iso8601=WARN,'
+                'urllib3.connectionpool=WARN,keystonemiddleware=WARN,'
+                'stevedore=WARN,oslo.service=INFO',
+        },
+        'database': {'connection': CINDER, 'max_retries': -1},
+        'keystone_authtoken': {
+            'www_authenticate_uri': KEYSTONE, 'auth_url': KEYSTONE,
+            'auth_type': 'password', 'username': 'cinder',
+            'password': PASSWORD, 'project_name': 'service',
+            'user_domain_id': 'default', 'project_domain_id': 'default',
+            'service_token_roles_required': 'true',
+        },
+        'oslo_concurrency': {'lock_path': f'{state}/lock'},
+    }
+
+
+def controller(venv: pathlib.Path, state: pathlib.Path) -> str:
+    """cinder.conf of the API and the scheduler."""
+    return text(_common(venv, str(state)))
+
+
+def node(name: str, mgmt: str, data: str, venv: pathlib.Path, driver: str,
+         backend: Mapping[str, object],
+         default: Mapping[str, object]) -> str:
+    """cinder.conf of a node.
+
+    ``backend`` and ``default`` are added to the backend's section and to
+    [DEFAULT].
+    """
+    sections = _common(venv, '/var/lib/cinder')
+    sections['DEFAULT'] |= {
+        'host': name, 'my_ip': mgmt, 'enabled_backends': BACKEND,
+        'rootwrap_config': '/etc/cinder/rootwrap.conf', **default}
+    sections[BACKEND] = {
+        'volume_driver': driver, 'volume_backend_name': BACKEND,
+        'volume_group': 'cinder-volumes', 'target_ip_address': data,
+        **backend}
+    return text(sections)
+
+
+def rootwrap(venv: pathlib.Path) -> str:
+    """rootwrap.conf of a node."""
+    return text({'DEFAULT': {
+        'filters_path': '/etc/cinder/rootwrap.d',
+        'exec_dirs': f'{venv}/bin,/sbin,/usr/sbin,/bin,/usr/bin',
+        'use_syslog': False,
+    }})
+
+
+def sudoers(venv: pathlib.Path) -> str:
+    """What sudo lets the user of cinder-volume do in a node."""
+    return (f'Defaults:cinder secure_path={venv}/bin:/usr/sbin:/usr/bin:'
+            '/sbin:/bin, !requiretty, !use_pty, !syslog\n'
+            f'cinder ALL=(root) NOPASSWD: {venv}/bin/cinder-rootwrap '
+            '/etc/cinder/rootwrap.conf *\n')

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The databases of Keystone and Cinder: made once, copied for each lab."""
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import site
+import sys
+from typing import Any
+
+from lab import install
+from lab.network import CONTROLLER, Network
+from lab.processes import run
+from lab.rest import KEYSTONE, Client
+from lab.services import (CINDER_PORT, KEYSTONE_PORT, PASSWORD, Keystone,
+                          MariaDB, environment)
+from lab.virtualenv import site_packages
+
+_HERE = pathlib.Path(__file__).parent
+CINDER = f'mysql+pymysql://lab:{PASSWORD}@{CONTROLLER}/cinder'
+_ENDPOINTS = (
+    ('cinder', 'block-storage',
+     f'http://{CONTROLLER}:{CINDER_PORT}/v3/$(project_id)s'),
+    ('nova', 'compute', f'http://{CONTROLLER}:{KEYSTONE_PORT}/compute/v2.1'),
+)
+
+
+def query(venv: pathlib.Path, socket: pathlib.Path, statement: str,
+          database: str = 'cinder') -> list[tuple[Any, ...]]:
+    """Run one statement as the database's root; returns all rows."""
+    try:
+        import pymysql
+    except ImportError:
+        site.addsitedir(str(site_packages(venv)))
+        import pymysql
+    connection = pymysql.connect(
+        unix_socket=str(socket), user='root', database=database or None,
+        autocommit=True)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+    finally:
+        connection.close()
+
+
+def _catalogue(client: Client) -> None:
+    """Users, roles and endpoints beside what bootstrap makes."""
+    roles = {role['name']: role['id']
+             for role in client.keystone('GET', '/roles')['roles']}
+    for project, user, role in (('service', 'cinder', 'admin'),
+                                ('service', 'cinder', 'service'),
+                                ('demo', 'demo', 'member')):
+        where = client.keystone('GET', f'/projects?name={project}')
+        if where['projects']:
+            project_id = where['projects'][0]['id']
+        else:
+            project_id = client.keystone('POST', '/projects', {
+                'project': {'name': project, 'domain_id': 'default'},
+            })['project']['id']
+        found = client.keystone('GET', f'/users?name={user}')['users']
+        user_id = found[0]['id'] if found else client.keystone(
+            'POST', '/users',
+            {'user': {'name': user, 'password': PASSWORD,
+                      'domain_id': 'default'}})['user']['id']
+        client.keystone('PUT', f'/projects/{project_id}/users/{user_id}'
+                               f'/roles/{roles[role]}')
+    for name, kind, url in _ENDPOINTS:
+        service_id = client.keystone('POST', '/services', {
+            'service': {'name': name, 'type': kind}})['service']['id']
+        for interface in ('public', 'internal', 'admin'):
+            client.keystone('POST', '/endpoints', {
+                'endpoint': {'service_id': service_id, 'url': url,
+                             'interface': interface,
+                             'region_id': 'RegionOne'}})
+
+
+def _build(path: pathlib.Path, venv: pathlib.Path) -> None:
+    """Make the databases in ``path`` with services of their own."""
+    network = Network(f'template-{os.getpid()}')
+    network.create(nodes=0)
+    try:
+        mariadb = MariaDB(path, network)
+        keystone = Keystone(path, network, venv)
+        mariadb.prepare()
+        run('mariadb-install-db', '--no-defaults', '--user=root',
+            '--skip-test-db', '--auth-root-authentication-method=socket',
+            f'--datadir={mariadb.data}')
+        mariadb.start()
+        query(venv, mariadb.socket, 'CREATE DATABASE keystone', '')
+        query(venv, mariadb.socket, 'CREATE DATABASE cinder', '')
+        query(venv, mariadb.socket, "GRANT ALL ON *.* TO lab@'%' "
+              f"IDENTIFIED BY '{PASSWORD}'", '')
+        keystone.prepare()
+        keystone.keys.mkdir()
+        keystone.manage('db_sync')
+        owner = ('--keystone-user', 'root', '--keystone-group', 'root')
+        keystone.manage('fernet_setup', *owner)
+        keystone.manage('credential_setup', *owner)
+        keystone.manage('bootstrap', '--bootstrap-password', PASSWORD,
+                        '--bootstrap-region-id', 'RegionOne',
+                        *(word for kind in ('public', 'internal', 'admin')
+                          for word in (f'--bootstrap-{kind}-url',
+                                       KEYSTONE)))
+        conf = path / 'cinder.conf'
+        conf.write_text(f'[database]\nconnection = {CINDER}\n')
+        run(*network.argv(f'{venv}/bin/cinder-manage', '--config-file',
+                          str(conf), 'db', 'sync'),
+            env=environment())
+        keystone.start()
+        _catalogue(Client(network))
+        keystone.stop()
+        mariadb.stop()
+    finally:
+        network.destroy()
+
+
+def template(venv: pathlib.Path) -> pathlib.Path:
+    """The cached databases for this virtualenv and these services."""
+    name = install.digest(
+        venv.name.encode(), (_HERE / 'database.py').read_bytes(),
+        (_HERE / 'services.py').read_bytes())
+    cache = install.cache_directory()
+    path = cache / f'database-{name}'
+    with install.locked(cache / 'database.lock'):
+        if not path.exists():
+            print(f'lab: preparing {path} (a minute)', file=sys.stderr)
+            part = cache / 'database.part'
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
+            _build(part, venv)
+            part.rename(path)
+    return path
+
+
+def copy(source: pathlib.Path, mariadb: MariaDB,
+         keystone: Keystone) -> None:
+    """Give a lab's services the template's data."""
+    mariadb.prepare()
+    keystone.prepare()
+    run('cp', '-a', str(source / 'mariadb' / 'data'), str(mariadb.data))
+    run('cp', '-a', str(source / 'keystone' / 'keys'), str(keystone.keys))

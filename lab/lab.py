@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab as a whole: see class Lab."""
+from __future__ import annotations
+
+import concurrent.futures
+import fcntl
+import json
+import os
+import pathlib
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import IO, Any
+
+from lab import agent, config, database, install, virtualenv
+from lab.api import Api
+from lab.errors import CommandError, LabError
+from lab.network import Network
+from lab.node import Node, Size
+from lab.processes import run, wait_for
+from lab.rest import KEYSTONE
+from lab.services import (PASSWORD, CinderAPI, CinderScheduler, Keystone,
+                          MariaDB, RabbitMQ, environment)
+from lab.volume import VolumeService
+
+ROOT = pathlib.Path('/var/lib/cinder-dmclone-lab')
+DRIVER = 'cinder_dmclone.driver.DMCloneVolumeDriver'
+_JSON_VERBS = {'list', 'show', 'create'}
+
+
+def default_name() -> str:
+    """A name that two checkouts do not share."""
+    return 'lab-' + install.digest(str(virtualenv.CHECKOUT).encode())[:6]
+
+
+class LabNode(Node):
+    """A node with cinder-volume on it."""
+
+    volume: VolumeService
+
+
+class Lab(Api):
+    """A control plane and ``nodes`` kernels in a network of their own.
+
+    Used as a context manager, or start() and stop(); with ``keep`` it
+    outlives this process, and Lab.attach(name) finds it again.  ``backend``
+    and ``default`` are options added to the backend's section and to
+    [DEFAULT] of each node's cinder.conf.
+    """
+
+    def __init__(self, name: str | None = None, nodes: int = 2,
+                 driver: str | None = None,
+                 backend: Mapping[str, object] | None = None,
+                 default: Mapping[str, object] | None = None,
+                 size: Size = Size(), keep: bool = False) -> None:
+        self.name = name or default_name()
+        if not re.fullmatch('[a-z0-9][a-z0-9-]{0,19}', self.name):
+            raise LabError(f'{self.name!r} is no name for a lab: up to 20 '
+                           'of a-z, 0-9 and "-"')
+        self.keep = keep
+        self.directory = ROOT / self.name
+        self.venv = self.directory / 'venv'
+        self.network = Network(self.name)
+        self._settings: dict[str, Any] = {
+            'nodes': nodes, 'driver': driver or DRIVER,
+            'backend': dict(backend or {}), 'default': dict(default or {}),
+            'memory_mib': size.memory_mib, 'disk_gib': size.disk_gib}
+        self._lock: IO[str] | None = None
+        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
+        self._assemble()
+
+    def _assemble(self) -> None:
+        """Make the objects of everything; starts nothing."""
+        super().__init__(self.network)
+        at = self.directory
+        self.mariadb = MariaDB(at, self.network)
+        self.rabbitmq = RabbitMQ(at, self.network)
+        self.keystone = Keystone(at, self.network, self.venv)
+        self.cinder_api = CinderAPI(at, self.network, self.venv)
+        self.cinder_scheduler = CinderScheduler(at, self.network, self.venv)
+        self.services = [self.mariadb, self.rabbitmq, self.keystone,
+                         self.cinder_api, self.cinder_scheduler]
+        settings = self._settings
+        size = Size(settings['memory_mib'], settings['disk_gib'])
+        self.nodes: list[LabNode] = []
+        for number in range(1, settings['nodes'] + 1):
+            node = LabNode(number, at / f'node{number}', self.network,
+                           [at, install.cache_directory()], size)
+            node.volume = VolumeService(
+                node, self.venv, at / 'etc', self.sql, settings['driver'],
+                settings['backend'], settings['default'])
+            self.nodes.append(node)
+
+    @classmethod
+    def attach(cls, name: str | None = None) -> Lab:
+        """The lab of that name that is up already."""
+        lab = cls(name, keep=True)
+        try:
+            text = (lab.directory / 'lab.json').read_text()
+        except FileNotFoundError:
+            raise LabError(f'there is no lab {lab.name}') from None
+        lab._settings = json.loads(text)
+        lab._assemble()
+        return lab
+
+    @classmethod
+    def remove(cls, name: str | None = None) -> None:
+        """Remove a lab by what is on disk, whoever started it."""
+        install.check_machine()
+        cls(name)._remove()
+
+    # Start and stop
+
+    def start(self) -> None:
+        """Start everything and wait until every backend is up.
+
+        Remains of an earlier lab of the name are removed first.  If it
+        fails, the logs are kept, their place is printed, and nothing else
+        stays.
+        """
+        base = install.ensure()
+        self._own()
+        self._remove()
+        self.directory.mkdir(parents=True)
+        (self.directory / 'lab.json').write_text(json.dumps(self._settings))
+        try:
+            self.network.create(self._settings['nodes'])
+            self._start_all(base)
+        except BaseException:
+            place = pathlib.Path('/var/tmp', f'dmclone-lab-{self.name}-logs')
+            self.collect_logs(place)
+            print(f'lab: the logs are in {place}', file=sys.stderr)
+            try:
+                self.stop()
+            except LabError as exc:
+                print(f'lab: {exc}', file=sys.stderr)
+            raise
+
+    def _own(self) -> None:
+        """Keep a second process from starting a lab of the same name."""
+        ROOT.mkdir(parents=True, exist_ok=True)
+        lock = (ROOT / f'.{self.name}.lock').open('w')
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise LabError(f'the lab {self.name} is in use by another '
+                           'process') from None
+        self._lock = lock
+
+    def _start_all(self, base: pathlib.Path) -> None:
+        self._pool = concurrent.futures.ThreadPoolExecutor(16)
+        submit = self._pool.submit
+        booted = [submit(self._boot, node) for node in self.nodes]
+        rabbit = submit(self.rabbitmq.start)
+        identity = submit(self._start_identity, base)
+        checkout = submit(self._install, base)
+        for step in (identity, checkout, rabbit):
+            step.result()
+        (self.directory / 'cinder.conf').write_text(
+            config.controller(self.venv, self.directory / 'cinder'))
+        (self.directory / 'cinder' / 'lock').mkdir(parents=True)
+        api = [submit(self.cinder_scheduler.start),
+               submit(self._start_api)]
+        volumes = [submit(self._start_volume, node, boot)
+                   for node, boot in zip(self.nodes, booted)]
+        for step in concurrent.futures.as_completed(api + volumes):
+            step.result()
+        wait_for('every backend to be up', self._all_up, 60)
+
+    def _boot(self, node: LabNode) -> None:
+        node.start()
+        node.wait_booted()
+
+    def _start_identity(self, base: pathlib.Path) -> None:
+        database.copy(database.template(base), self.mariadb, self.keystone)
+        self.mariadb.start()
+        # The lab's own virtualenv is made at the same time.
+        Keystone(self.directory, self.network, base).start()
+
+    def _install(self, base: pathlib.Path) -> None:
+        virtualenv.create(base, self.venv)
+        self._install_checkout(base)
+
+    def _install_checkout(self, base: pathlib.Path) -> None:
+        virtualenv.install_checkout(base, self.venv, self.directory)
+        shutil.copytree(virtualenv.CHECKOUT / 'etc', self.directory / 'etc',
+                        dirs_exist_ok=True)
+
+    def _start_api(self) -> None:
+        self.cinder_api.start()
+        self.create_type(config.BACKEND)
+
+    def _start_volume(self, node: LabNode,
+                      booted: concurrent.futures.Future[None]) -> None:
+        booted.result()
+        node.volume.install()
+        node.volume.start(wait=True)
+
+    def _all_up(self) -> bool:
+        found = self.cinder('GET', '/os-services?binary=cinder-volume')
+        up = [service for service in found['services']
+              if service['state'] == 'up']
+        return len(up) == len(self.nodes)
+
+    def reinstall(self) -> None:
+        """Install the checkout again and restart every cinder-volume."""
+        self._install_checkout(install.base_virtualenv())
+        for node in self.nodes:
+            if node.volume.running():
+                node.volume.stop()
+            node.volume.install()
+            node.volume.start()
+        for node in self.nodes:
+            node.volume.wait_up()
+
+    def stop(self) -> None:
+        """End every process and remove every trace but the cache."""
+        self._remove()
+        if self._lock:
+            self._lock.close()
+            self._lock = None
+
+    def _remove(self) -> None:
+        self.network.destroy()
+        if self._pool:
+            # A step that was still starting something fails now.
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+            self.network.destroy()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def leftovers(self) -> list[str]:
+        """What of this lab is on the machine (nothing after stop())."""
+        found = [f'process {pid}' for pid in self.network.pids()]
+        found += [str(path) for path in (self.network.path, self.directory)
+                  if path.exists()]
+        return found
+
+    def __enter__(self) -> Lab:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if not self.keep:
+            self.stop()
+
+    # Use
+
+    def openstack(self, *argv: str, check: bool = True,
+                  user: str = 'admin', timeout: float = 600) -> Any:
+        """Run the real client; decoded JSON of list, show and create.
+
+        Other commands give their text.  Raises CommandError.
+        """
+        words = list(argv)
+        parse = bool(_JSON_VERBS & set(words[:4]))
+        if parse:
+            words += ['-f', 'json']
+        result = run(
+            *self.network.argv(f'{self.venv}/bin/openstack', *words),
+            env=environment(**self._credentials(user)), check=False,
+            timeout=timeout)
+        if check and result.returncode:
+            raise CommandError(f'openstack {" ".join(argv)}',
+                               result.returncode,
+                               result.stderr or result.stdout)
+        if parse and not result.returncode:
+            return json.loads(result.stdout)
+        return result.stdout
+
+    def _credentials(self, user: str) -> dict[str, str]:
+        return {'OS_AUTH_URL': KEYSTONE, 'OS_USERNAME': user,
+                'OS_PASSWORD': PASSWORD, 'OS_PROJECT_NAME': user,
+                'OS_USER_DOMAIN_ID': 'default',
+                'OS_PROJECT_DOMAIN_ID': 'default',
+                'OS_IDENTITY_API_VERSION': '3',
+                'OS_VOLUME_API_VERSION': '3.71'}
+
+    def shell(self) -> str:
+        """Shell text that makes ``openstack`` talk to this lab."""
+        lines = [f'export {key}={value}'
+                 for key, value in self._credentials('admin').items()]
+        openstack = ' '.join(
+            self.network.argv(f'{self.venv}/bin/openstack'))
+        return '\n'.join([*lines, f'openstack() {{ {openstack} "$@"; }}'])
+
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        """Rows of one statement in Cinder's database, as its root."""
+        return database.query(self.venv, self.mariadb.socket, statement)
+
+    def status(self) -> dict[str, Any]:
+        """What runs, by name."""
+        return {
+            'name': self.name, 'directory': str(self.directory),
+            'namespace': self.network.namespace,
+            'services': {service.name: service.running()
+                         for service in self.services},
+            'nodes': {node.name: node.running() for node in self.nodes}}
+
+    def logs(self) -> list[pathlib.Path]:
+        """Logs of every service and every node's console."""
+        return sorted([*self.directory.glob('*.log'),
+                       *self.directory.glob('node*/*.log')])
+
+    def collect_logs(self, directory: str | os.PathLike[str]) -> None:
+        """Copy all logs to a directory (made if missing)."""
+        target = pathlib.Path(directory)
+        target.mkdir(parents=True, exist_ok=True)
+        for path in self.logs():
+            name = '-'.join(path.relative_to(self.directory).parts)
+            shutil.copy(path, target / name)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lab's own virtualenv: the shared base and this checkout on top."""
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+
+from lab import install
+from lab.processes import run
+
+CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
+_SKIP = shutil.ignore_patterns(
+    '.stestr', '.tox', '.venv', '__pycache__', 'build', 'dist',
+    '*.egg-info')
+
+
+def site_packages(venv: pathlib.Path) -> pathlib.Path:
+    """Where a virtualenv keeps its packages."""
+    return next(iter(venv.glob('lib/python3.*/site-packages')))
+
+
+def create(base: pathlib.Path, path: pathlib.Path) -> None:
+    """Make the virtualenv ``path`` that sees everything of ``base``."""
+    shutil.rmtree(path, ignore_errors=True)
+    run(install.PYTHON, '-m', 'venv', '--without-pip', str(path))
+    (site_packages(path) / 'base.pth').write_text(
+        f'{site_packages(base)}\n')
+    old = f'#!{base}/bin/python'.encode()
+    new = f'#!{path}/bin/python'.encode()
+    for script in (base / 'bin').iterdir():
+        if script.is_symlink() or not script.is_file():
+            continue
+        text = script.read_bytes()
+        if text.startswith(old):
+            copy = path / 'bin' / script.name
+            copy.write_bytes(text.replace(old, new, 1))
+            copy.chmod(0o755)
+    shutil.copytree(base / 'etc', path / 'etc')
+
+
+def install_checkout(base: pathlib.Path, path: pathlib.Path,
+                     scratch: pathlib.Path) -> None:
+    """Install this checkout into the virtualenv as a packager would."""
+    # Built from a copy: a build writes into its source tree.
+    source = scratch / 'source'
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(CHECKOUT, source, symlinks=True, ignore=_SKIP)
+    env = {**os.environ, 'PBR_VERSION': '0.0.1.dev0'}
+    run(str(base / 'bin/pip'), '--python', str(path / 'bin/python'),
+        'install', '--quiet', '--no-deps', '--no-build-isolation',
+        '--no-index', '--force-reinstall', str(source), env=env)
+    shutil.rmtree(source)
