@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices of this node that others may reach: iSCSI targets of LIO."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+
+from oslo_privsep import comm
+
+from cinder_dmclone import exceptions
+from cinder_dmclone.privileged import lio
+
+
+@dataclasses.dataclass(frozen=True)
+class Grant:
+    """Who may log in to a target."""
+
+    initiator: str
+    user: str
+    password: str = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """A target as it should be.
+
+    :ivar device: /dev/mapper path of a linear of ours ('loan' or 'serve'):
+        LIO claims it exclusively
+    :ivar serial: unit serial number, the uuid of the exported LV
+    """
+
+    iqn: str
+    device: str
+    serial: str
+    readonly: bool
+    grants: tuple[Grant, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportState:
+    """A target as it is, perhaps half-made.
+
+    :ivar device: '' if there is no storage object
+    :ivar initiators: those with access
+    :ivar sessions: initiators that are logged in
+    """
+
+    iqn: str
+    device: str
+    readonly: bool
+    serial: str
+    initiators: frozenset[str]
+    enabled: bool
+    sessions: frozenset[str]
+
+
+class Exporter:
+    """Exports devices on one portal. Keeps no state: configfs has it all."""
+
+    def __init__(self, ip: str, port: int) -> None:
+        self.ip = ip
+        self.port = port
+
+    @property
+    def portal(self) -> str:
+        """Where others find the targets: 'ip:port'."""
+        host = f'[{self.ip}]' if ':' in self.ip else self.ip
+        return f'{host}:{self.port}'
+
+    def check(self) -> None:
+        """Make sure that exporting is possible, loading what it needs.
+
+        :raises TargetUnusable: with a reason of one line
+        """
+        family = socket.AF_INET6 if ':' in self.ip else socket.AF_INET
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.bind((self.ip, 0))
+        except OSError as error:
+            raise exceptions.TargetUnusable(
+                reason=f'{self.ip} is not an address of this node '
+                       f'({error.strerror})') from None
+        try:
+            lio.load()
+        except (exceptions.CommandFailed,
+                exceptions.CommandTimeout) as error:
+            raise exceptions.TargetUnusable(reason=error.msg) from None
+        except comm.PrivsepTimeout:
+            raise self._stuck() from None
+
+    def list(self) -> dict[str, ExportState]:
+        """Every target of ours by IQN, and what is left of such ones."""
+        found = {}
+        for state in lio.list_exports():
+            state['initiators'] = frozenset(state['initiators'])
+            state['sessions'] = frozenset(state['sessions'])
+            found[state['iqn']] = ExportState(**state)
+        return found
+
+    def ensure(self, export: Export) -> None:
+        """Make this export exist exactly like this.
+
+        Idempotent: what is right is left alone with its sessions; the rest
+        is repaired, or built anew if it shows another device.
+
+        :raises TargetUnusable: if the kernel refuses
+        """
+        grants = [(grant.initiator, grant.user, grant.password)
+                  for grant in export.grants]
+        try:
+            lio.ensure(export.iqn, export.device, export.serial,
+                       export.readonly, grants, self.ip, self.port)
+        except comm.PrivsepTimeout:
+            raise self._stuck() from None
+
+    def remove(self, iqn: str) -> None:
+        """End the target's sessions and remove it and its storage object.
+
+        Idempotent. The device is free for removal afterwards.
+
+        :raises TargetUnusable: if the kernel refuses or takes too long, as
+            it does while a command of the initiator is stuck in the device
+        """
+        try:
+            lio.remove(iqn)
+        except comm.PrivsepTimeout:
+            raise self._stuck() from None
+
+    def revoke(self, iqn: str, initiator: str) -> None:
+        """End an initiator's session and refuse its next login.
+
+        :raises TargetUnusable: like ``remove``
+        """
+        try:
+            lio.revoke(iqn, initiator)
+        except comm.PrivsepTimeout:
+            raise self._stuck() from None
+
+    @staticmethod
+    def _stuck() -> exceptions.TargetUnusable:
+        return exceptions.TargetUnusable(
+            reason=f'the change did not end within {lio.CHANGE_SECONDS} '
+                   f'seconds, a command may be stuck in a device')

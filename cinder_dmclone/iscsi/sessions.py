@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel knows about iSCSI sessions, read from sysfs.
+
+Reads only, as any user, without a process and without asking iscsid: the
+answer is right even while iscsid is stuck or restarting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+
+from cinder_dmclone import names
+
+SYSFS = pathlib.Path('/sys')
+
+LOGGED_IN = 'LOGGED_IN'
+
+_OURS = re.compile(rf'^iqn\.[0-9a-z.:-]+{names.IQN_MARK}[0-9a-f]{{8,64}}$')
+
+
+@dataclasses.dataclass(frozen=True)
+class Disk:
+    """The imported disk of a session.
+
+    :ivar path: for example ``/dev/sda``; names are reused, so it is only
+        valid together with ``devnum``
+    :ivar devnum: 'major:minor'
+    :ivar state: ``LOGGED_IN`` if I/O can flow. Otherwise the session's state
+        (``FAILED`` while it reconnects and I/O waits, ``FREE`` when that has
+        lasted for the replacement timeout and I/O fails; it goes on trying),
+        or, if the session is well, the SCSI device's (``offline`` after
+        failed error handling).
+    """
+
+    path: str
+    devnum: str
+    state: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """One session of the initiator with a target of ours."""
+
+    sid: int
+    iqn: str
+    state: str
+    host: int
+    disk: Disk | None
+    scsi_device: str | None = None
+
+
+def is_ours(iqn: str) -> bool:
+    """Whether a target name is one that this driver makes."""
+    return len(iqn) <= 223 and _OURS.match(iqn) is not None
+
+
+def sessions(root: pathlib.Path | None = None) -> list[Session]:
+    """Every session with a target of ours, by age.
+
+    A session that comes or goes meanwhile is there or not, never an error.
+    """
+    base = (root or SYSFS) / 'class/iscsi_session'
+    found = []
+    for path in _listed(base):
+        try:
+            session = _session(path)
+        except OSError:
+            continue
+        if session:
+            found.append(session)
+    return sorted(found, key=lambda session: session.sid)
+
+
+def find(iqn: str, root: pathlib.Path | None = None) -> Session | None:
+    """The session with this target; of several one that works first."""
+    matches = [session for session in sessions(root) if session.iqn == iqn]
+    matches.sort(key=lambda session: (session.state != LOGGED_IN,
+                                      session.disk is None))
+    return matches[0] if matches else None
+
+
+def size(disk: Disk, root: pathlib.Path | None = None) -> int | None:
+    """How long (bytes) the kernel takes a disk to be, None if it is gone."""
+    path = (root or SYSFS) / 'dev/block' / disk.devnum / 'size'
+    try:
+        return int(_read(path)) * 512
+    except OSError:
+        return None
+
+
+def _session(path: pathlib.Path) -> Session | None:
+    iqn = _read(path / 'targetname')
+    if not is_ours(iqn):
+        return None
+    state = _read(path / 'state')
+    device = (path / 'device').resolve()
+    host = int(device.parent.name.removeprefix('host'))
+    disk = scsi_device = None
+    for scsi in sorted(device.glob('target*:*:*/*:*:*:0')):
+        for block in _listed(scsi / 'block'):
+            scsi_device = scsi.name
+            device_state = _read(scsi / 'state')
+            usable = state != LOGGED_IN or device_state == 'running'
+            disk = Disk(f'/dev/{block.name}', _read(block / 'dev'),
+                        state if usable else device_state)
+    return Session(int(path.name.removeprefix('session')), iqn, state, host,
+                   disk, scsi_device)
+
+
+def _listed(path: pathlib.Path) -> list[pathlib.Path]:
+    try:
+        return sorted(path.iterdir())
+    except OSError:
+        return []
+
+
+def _read(path: pathlib.Path) -> str:
+    return path.read_text().strip()

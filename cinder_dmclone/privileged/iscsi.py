@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The iSCSI initiator (open-iscsi), as root.
+
+A CHAP password must not show in a process list or in a log of commands, so
+it is never an argument of iscsiadm: ``-o new`` makes the node record in the
+place and layout of the installed version, with the operator's defaults of
+iscsid.conf, and the secret is then written into that file. The file is the
+only place where the borrower keeps it; with it the node can log in again
+after a reboot without asking anybody.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+from typing import Any
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import privileged
+from cinder_dmclone.iscsi import sessions
+from cinder_dmclone.privileged import process
+from cinder_dmclone.privileged import scsi
+
+INITIATOR = pathlib.Path('/etc/iscsi/initiatorname.iscsi')
+# Debian and Red Hat; upstream's default.
+NODES = (pathlib.Path('/etc/iscsi/nodes'), pathlib.Path('/var/lib/iscsi/nodes'))
+
+_PORTAL = re.compile(r'^(\[[0-9a-fA-F:.]+\]|[0-9.]+):[0-9]{1,5}$')
+_CREDENTIAL = re.compile(r'^[!-~]{1,255}$')
+
+# What we decide; all else is the operator's, in iscsid.conf. The
+# replacement timeout is: with the default (120 s) an outage shorter than
+# that only delays I/O, and no path fails.
+_RECORD = {
+    'node.startup': 'manual',
+    'node.conn[0].startup': 'manual',
+    'node.session.scan': 'auto',
+    'node.session.nr_sessions': '1',
+    'node.session.auth.authmethod': 'CHAP',
+    # One attempt: the default, 8 times 15 s, is longer than an attach.
+    'node.session.initial_login_retry_max': '1',
+    'node.conn[0].timeo.login_timeout': '10',
+    'node.conn[0].timeo.logout_timeout': '5',
+    # Never give up reconnecting.
+    'node.session.reopen_max': '0',
+}
+_USER = 'node.session.auth.username'
+_PASSWORD = 'node.session.auth.password'
+_MUTUAL = ('node.session.auth.username_in', 'node.session.auth.password_in')
+
+
+@privileged.context.entrypoint
+def initiator_name() -> str:
+    """Name of this node's initiator; its file is for root only.
+
+    In lower case: targets compare it like that (RFC 3722).
+
+    :raises InitiatorUnusable: if there is none
+    """
+    try:
+        text = INITIATOR.read_text()
+    except OSError as error:
+        raise exceptions.InitiatorUnusable(
+            reason=f'{INITIATOR}: {error.strerror}') from None
+    match = re.search(r'^\s*InitiatorName\s*=\s*(\S+)', text, re.MULTILINE)
+    if not match:
+        raise exceptions.InitiatorUnusable(
+            reason=f'{INITIATOR} has no InitiatorName')
+    return match[1].lower()
+
+
+@privileged.context.entrypoint
+def records() -> list[str]:
+    """IQNs of ours with a node record."""
+    return [path.name for root in NODES for path in root.glob('iqn.*')
+            if sessions.is_ours(path.name) and _files(path.name)]
+
+
+@privileged.context.entrypoint
+def write_record(iqn: str, portal: str, user: str, password: str) -> None:
+    """Make the node record of a target exist with these credentials.
+
+    Durable when it returns.
+
+    :raises CommandFailed, CommandTimeout: if iscsiadm cannot make it
+    """
+    _check(iqn)
+    if not _PORTAL.match(portal):
+        raise ValueError(f'{portal} is not ip:port')
+    if not (_CREDENTIAL.match(user) and _CREDENTIAL.match(password)):
+        raise ValueError(f'The credentials for {iqn} cannot be written')
+    wanted = {**_RECORD, _USER: user, _PASSWORD: password}
+    host, _colon, port = portal.rpartition(':')
+    directory = f'{host.strip("[]")},{port},1'
+    files = _files(iqn)
+    if [path.parent.name for path in files] == [directory]:
+        present = _parse(files[0].read_text())
+        if present == {**present, **wanted}:
+            return
+    if files:
+        delete_record(iqn)
+    process.run(['iscsiadm', '-m', 'node', '-T', iqn, '-p', f'{portal},1',
+                 '-I', 'default', '-o', 'new'], timeout=10)
+    files = _files(iqn)
+    if len(files) != 1:
+        raise exceptions.CommandFailed(
+            command=f'iscsiadm -m node -T {iqn} -o new', code=0,
+            stderr=f'{len(files)} node records found in '
+                   + ', '.join(map(str, NODES)))
+    values = _parse(files[0].read_text())
+    values.update(wanted)
+    for key in _MUTUAL:
+        values.pop(key, None)
+    _replace(files[0], ''.join(f'{key} = {value}\n'
+                               for key, value in values.items()))
+
+
+@privileged.context.entrypoint
+def delete_record(iqn: str) -> None:
+    """Remove the node records of a target; none is fine."""
+    _check(iqn)
+    if _files(iqn):
+        # iscsiadm also knows the links from its discovery directories, but
+        # refuses while there is a session, and overlooks damaged files.
+        try:
+            process.run(['iscsiadm', '-m', 'node', '-T', iqn, '-o', 'delete'],
+                        timeout=10)
+        except exceptions.CommandFailed:
+            pass
+    for root in NODES:
+        shutil.rmtree(root / iqn, ignore_errors=True)
+        for link in (root.parent / 'static').glob(f'{iqn},*'):
+            link.unlink(missing_ok=True)
+
+
+@privileged.context.entrypoint
+def login(iqn: str, seconds: float) -> None:
+    """Log in from the node record; a session that exists is fine.
+
+    :raises CommandFailed: if the target is away or refuses
+    :raises CommandTimeout: iscsiadm was killed; iscsid may still go on
+    """
+    _check(iqn)
+    try:
+        process.run(['iscsiadm', '-m', 'node', '-T', iqn, '--login'],
+                    timeout=seconds)
+    except exceptions.CommandFailed:
+        if not sessions.find(iqn):
+            raise
+
+
+@privileged.context.entrypoint
+def rescan(iqn: str, seconds: float) -> None:
+    """Look for the target's LUN again."""
+    _check(iqn)
+    session = sessions.find(iqn)
+    if session:
+        process.run(['iscsiadm', '-m', 'session', '-r', str(session.sid),
+                     '--rescan'], timeout=seconds)
+
+
+@privileged.context.entrypoint
+def logout(iqn: str, seconds: float) -> None:
+    """End every session with a target; none is fine.
+
+    :raises CommandFailed, CommandTimeout: if iscsid cannot end it now
+    """
+    _check(iqn)
+    for session in sessions.sessions():
+        if session.iqn == iqn:
+            process.run(['iscsiadm', '-m', 'session', '-r', str(session.sid),
+                         '--logout'], timeout=seconds)
+
+
+@privileged.context.entrypoint
+def identity(iqn: str, devnum: str, seconds: float) -> dict[str, Any]:
+    """Who the disk of this session says it is (``scsi.identity``).
+
+    :raises SourceMismatch: if the session has another disk now
+    """
+    _check(iqn)
+    session = sessions.find(iqn)
+    if not (session and session.disk and session.disk.devnum == devnum):
+        raise exceptions.SourceMismatch(
+            iqn=iqn, reason=f'block device {devnum} is not its disk any more')
+    return scsi.identity(session.disk.path, seconds)
+
+
+def _files(iqn: str) -> list[pathlib.Path]:
+    """The files of a target's node records: portal directory / interface.
+
+    Without a portal group number iscsiadm makes the portal a plain file.
+    """
+    found = []
+    for root in NODES:
+        for path in (root / iqn).glob('*'):
+            found.extend([path] if path.is_file() else path.glob('*'))
+    return found
+
+
+def _parse(text: str) -> dict[str, str]:
+    values = {}
+    for line in text.splitlines():
+        key, equals, value = line.partition('=')
+        if equals and not line.startswith('#'):
+            values[key.strip()] = value.strip()
+    return values
+
+
+def _replace(path: pathlib.Path, text: str) -> None:
+    """Replace a file whole, for root only, durably.
+
+    The new file is made outside the record directories: iscsiadm reads
+    every file there.
+    """
+    nodes = path.parents[2]
+    draft = nodes.parent / f'.{path.parents[1].name}'
+    draft.unlink(missing_ok=True)
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(fd, 'w') as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(fd)
+    draft.rename(path)
+    for directory in (path.parent, path.parents[1], nodes):
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _check(iqn: str) -> None:
+    if not sessions.is_ours(iqn):
+        raise ValueError(f'{iqn} is not a target of this driver')

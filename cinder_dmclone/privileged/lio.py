@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""iSCSI targets of the kernel (LIO), as root.
+
+Changes go through rtslib, reads go straight to configfs: they need no lock,
+do not fail on half-made objects and work while a change is stuck.
+
+What rtslib does that matters here:
+
+* Its cache of backstore numbers lives as long as the process, so it goes
+  stale when cinder-rtstool or targetcli change something. Passing the number
+  bypasses it (and its lock file, which a daemon with umask 0 would leave
+  world-writable).
+* Deleting a storage object walks through the targets of everybody; one that
+  vanishes meanwhile raises OSError. Such a deletion is tried again.
+* Nothing is ever saved: target.service would restore the names before the
+  devices exist.
+
+Only targets with our mark and backstores named after them are touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import threading
+import time
+from typing import Any, Iterator
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import names
+from cinder_dmclone import privileged
+from cinder_dmclone.iscsi import sessions
+from cinder_dmclone.privileged import process
+
+CONFIGFS = pathlib.Path('/sys/kernel/config/target')
+DB_ROOT = pathlib.Path('/etc/target')
+
+# A change that waits for a stuck backend command holds configfs' own lock:
+# all later ones would wait in the kernel, unkillably. They wait here, and
+# give up.
+LOCK_SECONDS = 20
+CHANGE_SECONDS = 30
+
+_LOCK = threading.Lock()
+_DEVICE = re.compile(
+    rf'^/dev/mapper/{names.DM_PREFIX}(loan|serve)-[0-9a-f-]+$')
+_SERIAL = re.compile(r'^[0-9a-f-]{36}$')
+
+# The serial and the product name stay fixed while a LUN is mapped. A discard
+# from the other side must never reach the device.
+_BACKSTORE_ATTRIBUTES = {
+    'emulate_model_alias': '1', 'emulate_tpu': '0', 'emulate_tpws': '0'}
+_TPG_ATTRIBUTES = {
+    'authentication': '1', 'generate_node_acls': '0',
+    'demo_mode_write_protect': '1'}
+
+
+def backstore_name(iqn: str) -> str:
+    """Name of the storage object behind a target of ours.
+
+    It starts with our mark, because the SCSI product name is made of its
+    first 16 characters and udev rules match that; the IQN can be made out
+    of it, so that a storage object without a target is found.
+    """
+    cut = iqn.rindex(names.IQN_MARK)
+    return f'{iqn[cut:]}@{iqn[:cut]}'
+
+
+def _iqn_of(backstore: str) -> str | None:
+    mark, at, prefix = backstore.partition('@')
+    iqn = prefix + mark
+    return iqn if at and sessions.is_ours(iqn) else None
+
+
+@privileged.context.entrypoint_with_timeout(CHANGE_SECONDS)
+def load() -> None:
+    """Make the kernel ready for targets: modules, configfs, directories.
+
+    :raises TargetUnusable: if the kernel or rtslib cannot do it
+    """
+    # The kernel keeps reservations there, but does not make it.
+    for path in (DB_ROOT, DB_ROOT / 'pr'):
+        if not path.is_dir():
+            path.mkdir(mode=0o755)
+    for module in ('target_core_mod', 'target_core_iblock',
+                   'iscsi_target_mod'):
+        process.run(['modprobe', module], timeout=10)
+    if not CONFIGFS.is_dir():
+        raise exceptions.TargetUnusable(
+            reason=f'{CONFIGFS} does not exist, is configfs mounted?')
+    with _exclusive(), _explained():
+        # Makes the directory 'iscsi', which appears at the first use only.
+        _rtslib().FabricModule('iscsi')._check_self()
+
+
+@privileged.context.entrypoint
+def list_exports() -> list[dict[str, Any]]:
+    """All exports of ours, also half-made ones.
+
+    :returns: one dict per IQN with the fields of ``exporter.ExportState``
+    """
+    found = {}
+    for path in _glob(CONFIGFS, 'core/iblock_*/*@*'):
+        iqn = _iqn_of(path.name)
+        if iqn:
+            found[iqn] = _state(iqn, path)
+    for path in _glob(CONFIGFS, 'iscsi/iqn.*'):
+        if path.name not in found and sessions.is_ours(path.name):
+            found[path.name] = _state(path.name, None)
+    return list(found.values())
+
+
+def _state(iqn: str, backstore: pathlib.Path | None) -> dict[str, Any]:
+    state: dict[str, Any] = {
+        'iqn': iqn, 'device': '', 'readonly': False, 'serial': '',
+        'initiators': [], 'enabled': False, 'sessions': []}
+    if backstore:
+        state['device'] = _read(backstore / 'udev_path')
+        state['readonly'] = 'readonly: 1' in _read(backstore / 'info')
+        state['serial'] = _serial(backstore)
+    tpg = CONFIGFS / 'iscsi' / iqn / 'tpgt_1'
+    state['enabled'] = _read(tpg / 'enable') == '1'
+    for acl in _glob(tpg, 'acls/*'):
+        state['initiators'].append(acl.name)
+        if _read(acl / 'info').startswith('InitiatorName'):
+            state['sessions'].append(acl.name)
+    return state
+
+
+@privileged.context.entrypoint_with_timeout(CHANGE_SECONDS)
+def ensure(iqn: str, device: str, serial: str, readonly: bool,
+           grants: list[tuple[str, str, str]], ip: str, port: int) -> None:
+    """Make configfs show exactly this export, and enable it last.
+
+    What is right already is not touched, so that sessions live on. A wrong
+    backstore or LUN is never changed under a session: the target goes
+    first.
+
+    :param grants: (initiator, user, password) of all that may log in
+    :raises TargetUnusable: with the reason; what was made until then stays
+        disabled and the next call goes on
+    """
+    _check_iqn(iqn)
+    if not _DEVICE.match(device) or not _SERIAL.match(serial):
+        raise ValueError(f'{device} with serial {serial} is not exported')
+    with _exclusive(), _explained():
+        storage = _backstores(iqn)
+        if not (len(storage) == 1
+                and _backstore_is_right(storage[0], device, serial,
+                                        readonly)):
+            _remove(iqn)
+            storage = [_make_backstore(iqn, device, serial, readonly)]
+        lib = _rtslib()
+        target = lib.Target(lib.FabricModule('iscsi'), iqn)
+        tpg = lib.TPG(target, 1)
+        for name, value in _TPG_ATTRIBUTES.items():
+            if tpg.get_attribute(name) != value:
+                tpg.set_attribute(name, value)
+        _ensure_lun(tpg, storage[0])
+        _ensure_acls(tpg, grants, readonly)
+        _ensure_portal(tpg, ip, port)
+        if not tpg.enable:
+            tpg.enable = True
+
+
+@privileged.context.entrypoint_with_timeout(CHANGE_SECONDS)
+def remove(iqn: str) -> None:
+    """Remove an export and all its parts; sessions end first.
+
+    An export that is not there is fine.
+    """
+    _check_iqn(iqn)
+    with _exclusive(), _explained():
+        _remove(iqn)
+
+
+@privileged.context.entrypoint_with_timeout(CHANGE_SECONDS)
+def revoke(iqn: str, initiator: str) -> None:
+    """Take an initiator's access away; its session ends."""
+    _check_iqn(iqn)
+    with _exclusive(), _explained():
+        tpg = _tpg(iqn)
+        for acl in tpg.node_acls if tpg else ():
+            if acl.node_wwn == initiator.lower():
+                acl.delete()
+
+
+def _backstores(iqn: str) -> list[pathlib.Path]:
+    return _glob(CONFIGFS, f'core/iblock_*/{backstore_name(iqn)}')
+
+
+def _backstore_is_right(path: pathlib.Path, device: str, serial: str,
+                        readonly: bool) -> bool:
+    info = _read(path / 'info')
+    devnum = re.search(r'Major: (\d+) Minor: (\d+)', info)
+    if _read(path / 'enable') != '1' or not devnum:
+        return False
+    # The name may lead elsewhere by now: what counts is the device held.
+    node = os.stat(device).st_rdev
+    return (
+        (os.major(node), os.minor(node)) == tuple(map(int, devnum.groups()))
+        and _read(path / 'udev_path') == device
+        and f'readonly: {int(readonly)}' in info
+        and _serial(path) == serial
+        and all(_read(path / 'attrib' / name) == value
+                for name, value in _BACKSTORE_ATTRIBUTES.items()))
+
+
+def _make_backstore(iqn: str, device: str, serial: str,
+                    readonly: bool) -> pathlib.Path:
+    taken = {path.name.rpartition('_')[2]
+             for path in _glob(CONFIGFS, 'core/*_*')}
+    number = next(n for n in range(1 << 20) if str(n) not in taken)
+    storage = _rtslib().BlockStorageObject(
+        backstore_name(iqn), dev=device, wwn=serial, readonly=readonly,
+        index=number)
+    for name, value in _BACKSTORE_ATTRIBUTES.items():
+        storage.set_attribute(name, value)
+    return pathlib.Path(storage.path)
+
+
+def _ensure_lun(tpg: Any, storage: pathlib.Path) -> None:
+    """Exactly one LUN, number 0, on this storage object."""
+    lib = _rtslib()
+    right = False
+    for path in _glob(pathlib.Path(tpg.path), 'lun/lun_*'):
+        if path.name == 'lun_0' and _link(path) == storage:
+            right = True
+            continue
+        tpg.enable = False
+        lib.LUN(tpg, int(path.name.removeprefix('lun_'))).delete()
+    if not right:
+        tpg.enable = False
+        lib.LUN(tpg, 0, lib.tcm.StorageObject.so_from_path(storage))
+
+
+def _ensure_acls(tpg: Any, grants: list[tuple[str, str, str]],
+                 readonly: bool) -> None:
+    wanted = {initiator.lower() for initiator, _user, _password in grants}
+    for acl in tpg.node_acls:
+        if acl.node_wwn not in wanted:
+            acl.delete()
+    lun = pathlib.Path(tpg.path) / 'lun/lun_0'
+    for initiator, user, password in grants:
+        acl = tpg.node_acl(initiator)
+        path = pathlib.Path(acl.path)
+        mapped = _glob(path, 'lun_*')
+        if not ([entry.name for entry in mapped] == ['lun_0']
+                and _link(mapped[0]) == lun
+                and _read(mapped[0] / 'write_protect')
+                == str(int(readonly))):
+            for entry in acl.mapped_luns:
+                entry.delete()
+            acl.mapped_lun(0, 0, write_protect=readonly)
+        # configfs shows passwords to everybody.
+        secret = path / 'auth/password'
+        if secret.stat().st_mode & 0o077:
+            secret.chmod(0o600)
+        # Without both no login is possible, so nobody ever logs in and
+        # finds no LUN.
+        if (acl.chap_userid, acl.chap_password) != (user, password):
+            acl.chap_userid = user
+            acl.chap_password = password
+
+
+def _ensure_portal(tpg: Any, ip: str, port: int) -> None:
+    host = f'[{ip}]' if ':' in ip else ip
+    for portal in tpg.network_portals:
+        if (portal.ip_address, portal.port) != (host, port):
+            portal.delete()
+    tpg.network_portal(host, port)
+
+
+def _remove(iqn: str) -> None:
+    lib = _rtslib()
+    if (CONFIGFS / 'iscsi' / iqn).is_dir():
+        lib.Target(lib.FabricModule('iscsi'), iqn, 'lookup').delete()
+    for storage in _backstores(iqn):
+        for attempt in range(5):
+            try:
+                lib.tcm.StorageObject.so_from_path(storage).delete()
+                break
+            except FileNotFoundError:
+                time.sleep(0.1 * attempt)
+    if _backstores(iqn):
+        raise exceptions.TargetUnusable(
+            reason=f'the backstore of {iqn} cannot be removed')
+
+
+def _tpg(iqn: str) -> Any:
+    if not (CONFIGFS / 'iscsi' / iqn / 'tpgt_1').is_dir():
+        return None
+    lib = _rtslib()
+    return lib.TPG(lib.Target(lib.FabricModule('iscsi'), iqn, 'lookup'), 1,
+                   'lookup')
+
+
+def _serial(backstore: pathlib.Path) -> str:
+    return _read(backstore / 'wwn/vpd_unit_serial').rpartition(':')[2].strip()
+
+
+def _link(path: pathlib.Path) -> pathlib.Path | None:
+    for entry in _glob(path, '*'):
+        if entry.is_symlink():
+            return entry.resolve()
+    return None
+
+
+def _glob(path: pathlib.Path, pattern: str) -> list[pathlib.Path]:
+    try:
+        return sorted(path.glob(pattern))
+    except OSError:
+        return []
+
+
+def _read(path: pathlib.Path) -> str:
+    """A file of configfs; '' if it is not there (any more)."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ''
+
+
+def _check_iqn(iqn: str) -> None:
+    if not sessions.is_ours(iqn):
+        raise ValueError(f'{iqn} is not a target of this driver')
+
+
+def _rtslib() -> Any:
+    try:
+        import rtslib_fb
+    except ImportError as error:
+        raise exceptions.TargetUnusable(
+            reason=f'the Python package rtslib-fb is needed: {error}'
+        ) from None
+    return rtslib_fb
+
+
+@contextlib.contextmanager
+def _exclusive() -> Iterator[None]:
+    if not _LOCK.acquire(timeout=LOCK_SECONDS):
+        raise exceptions.TargetUnusable(
+            reason=f'another change has been running for more than '
+                   f'{LOCK_SECONDS} seconds')
+    try:
+        yield
+    finally:
+        _LOCK.release()
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Turn what rtslib raises into something that can cross privsep."""
+    try:
+        yield
+    except exceptions.DMCloneException:
+        raise
+    except Exception as error:
+        # Neither rtslib nor the kernel quotes a written value.
+        raise exceptions.TargetUnusable(
+            reason=f'{type(error).__name__}: {error}') from None
