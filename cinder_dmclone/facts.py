@@ -13,7 +13,7 @@ import typing
 
 from oslo_log import log as logging
 
-from cinder_dmclone.dm import device
+from cinder_dmclone.dm import device as dm_device
 from cinder_dmclone.dm import status
 from cinder_dmclone import exceptions
 from cinder_dmclone.iscsi import exporter
@@ -37,7 +37,7 @@ class Unit:
     meta: lvm.LogicalVolume | None = None
     meta_tag: records.Meta | None = None
     unreadable: str | None = None
-    devices: dict[names.DeviceName, device.Device] = dataclasses.field(
+    devices: dict[names.DeviceName, dm_device.Device] = dataclasses.field(
         default_factory=dict)
     clone: status.CloneStatus | None = None
     source: status.MultipathStatus | None = None
@@ -48,7 +48,7 @@ class Unit:
     def of_kind(self, *kinds: names.Kind) -> list[names.DeviceName]:
         return [name for name in self.devices if name.kind in kinds]
 
-    def device(self, name: names.DeviceName) -> device.Device | None:
+    def device(self, name: names.DeviceName) -> dm_device.Device | None:
         return self.devices.get(name)
 
     def is_open(self, name: names.DeviceName) -> bool:

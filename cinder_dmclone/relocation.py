@@ -307,4 +307,3 @@ def discard(world: World, volume_id: str, lv: str) -> None:
             node=world.settings.node, what='to destroy a copy',
             reason=f'{here} is lent, or ahead of the database')
     stack.teardown(world, unit)
-

@@ -14,12 +14,12 @@ from cinder_dmclone import exceptions
 
 if typing.TYPE_CHECKING:
     from cinder_dmclone import lvm
-    from cinder_dmclone import rows
+    from cinder_dmclone import rows as rows_module
     from cinder_dmclone import rpc
     from cinder_dmclone import units
     from cinder_dmclone.dm import device
-    from cinder_dmclone.iscsi import exporter
-    from cinder_dmclone.iscsi import importer
+    from cinder_dmclone.iscsi import exporter as exporter_module
+    from cinder_dmclone.iscsi import importer as importer_module
 
 LOCK_NAME = 'dmclone-%s'
 
@@ -93,12 +93,12 @@ class World:
     """Everything outside the protocol's own logic."""
 
     settings: Settings
-    rows: rows.RowStore
+    rows: rows_module.RowStore
     group: lvm.VolumeGroup
     meta_group: lvm.VolumeGroup
     dm: device.DeviceMapper
-    exporter: exporter.Exporter
-    importer: importer.Importer
+    exporter: exporter_module.Exporter
+    importer: importer_module.Importer
     peers: rpc.Peers
     locks: Locks
     clock: Clock
