@@ -4,6 +4,8 @@
 A name is derived from the uuid of the data LV (``volume.name_id``), never
 from the volume's id: Cinder's generic migration exchanges ids between rows,
 an LV's uuid is used once and never again.
+
+The privileged daemon loads this module: it must not load Cinder itself.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import hashlib
 import hmac
 import re
 
-from cinder.volume import volume_utils
 from oslo_config import cfg
 
 CONF = cfg.CONF
@@ -115,7 +116,10 @@ def lv_uuid(lv_name: str) -> str | None:
     """The uuid in a data or metadata LV's name, None for foreign LVs."""
     if lv_name.startswith(META_PREFIX):
         return lv_name[len(META_PREFIX):]
-    return volume_utils.extract_id_from_volume_name(lv_name)
+    before, _, after = CONF.volume_name_template.partition('%s')
+    match = re.fullmatch(
+        re.escape(before) + f'({_UUID})' + re.escape(after), lv_name)
+    return match[1] if match else None
 
 
 def loan_iqn(prefix: str, lv: str, borrower: str, generation: int) -> str:
