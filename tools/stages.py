@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import filecmp
 import os
 import pathlib
 import re
@@ -21,7 +20,6 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORK = ROOT / '.tox'
 LOGS = WORK / 'logs'
 BOOTSTRAP = WORK / 'bootstrap'
-SAMPLE = ROOT / 'etc/cinder-dmclone.conf.sample'
 FUNCTIONAL = WORK / 'functional-results'
 TOX = 'tox>=4.11,<5'
 PYTHON = '/usr/bin/python3'
@@ -186,15 +184,6 @@ def tox_command(environment: str, *words: str) -> list[str]:
             *(['--', *words] if words else [])]
 
 
-def genconfig() -> None:
-    """The environment works and the sample in the tree is current."""
-    fresh = LOGS / SAMPLE.name
-    tox('genconfig', '--output-file', str(fresh))
-    if not SAMPLE.exists() or not filecmp.cmp(fresh, SAMPLE, shallow=False):
-        raise StageFailed(f'{SAMPLE.relative_to(ROOT)} is not current: run '
-                          'tox -e genconfig')
-
-
 def lab_virtualenv() -> pathlib.Path:
     """Install what the lab needs; returns the directory of its commands."""
     sys.path.insert(0, str(ROOT))
@@ -231,7 +220,6 @@ def unit(run: Run) -> None:
     run.tests('cover', tox_command('cover'),
               stestr(WORK / 'cover/bin', ROOT / '.stestr', 'last',
                      '--subunit'))
-    run.lint('genconfig', genconfig)
     run.lint('docs', tox, 'docs')
     run.lint('releasenotes', tox, 'releasenotes')
 

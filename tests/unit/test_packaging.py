@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a packager takes from the tree fits the code and the system."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import fnmatch
+import importlib.metadata
+import io
+import pathlib
+import re
+import sys
+import typing
+import unittest
+
+from oslo_config import cfg
+from oslo_config import generator
+from oslo_rootwrap import wrapper
+
+from cinder_dmclone import names
+from cinder_dmclone import privileged
+from cinder_dmclone import setup as node_setup
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FILTERS = ROOT / 'etc/cinder/rootwrap.d'
+RULE = ROOT / 'etc/udev/rules.d/56-cinder-dmclone.rules'
+SAMPLE = ROOT / 'etc/cinder-dmclone.conf.sample'
+LV = '3b0c1f8e-6f57-4c6f-9c9b-0d7a3e4b5c6d'
+
+
+def python_files(*folders: str) -> typing.Iterator[pathlib.Path]:
+    """Every Python file of these folders of the tree."""
+    for folder in folders:
+        yield from (ROOT / folder).rglob('*.py')
+
+
+def setup_cfg() -> configparser.ConfigParser:
+    """The package's metadata."""
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / 'setup.cfg')
+    return parser
+
+
+class SetupTestCase(unittest.TestCase):
+
+    def test_data_files_exist_where_systems_look_for_them(self):
+        pairs = [line.split(' = ') for line in
+                 setup_cfg()['files']['data_files'].split('\n') if line]
+        self.assertEqual({'etc/cinder/rootwrap.d', 'lib/udev/rules.d'},
+                         {target for target, _ in pairs})
+        for _, source in pairs:
+            self.assertTrue((ROOT / source).is_file(), source)
+
+    def test_entry_points_can_be_loaded(self):
+        groups = setup_cfg()['entry_points']
+        for group in groups:
+            for line in groups[group].strip().split('\n'):
+                name, value = line.split(' = ')
+                point = importlib.metadata.EntryPoint(name, value, group)
+                self.assertTrue(callable(point.load()), line)
+
+    def test_every_import_is_a_requirement(self):
+        text = (ROOT / 'requirements.txt').read_text()
+        required = {re.split('[>=]', line)[0].lower().replace('.', '_')
+                    for line in text.splitlines() if line[0] != '#'}
+        required = {name.replace('rtslib-fb', 'rtslib_fb')
+                    for name in required}
+        imported = set()
+        for path in python_files('cinder_dmclone'):
+            imported |= imports(path)
+        standard = sys.stdlib_module_names | {'cinder_dmclone'}
+        self.assertEqual(required, imported - standard)
+
+
+def imports(path: pathlib.Path) -> set[str]:
+    """The top-level packages that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition('.')[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add((node.module or '').partition('.')[0])
+    return found
+
+
+class SourceTestCase(unittest.TestCase):
+
+    def test_nothing_imports_eventlet(self):
+        for path in python_files('cinder_dmclone', 'lab', 'tests'):
+            self.assertNotIn('eventlet', imports(path), str(path))
+
+    def test_files_are_short(self):
+        long = {str(path.relative_to(ROOT)): length
+                for path in python_files('cinder_dmclone', 'lab', 'tests',
+                                         'tools')
+                if (length := len(path.read_text().splitlines())) > 400}
+        self.assertEqual({}, long)
+
+    def test_files_carry_the_licence(self):
+        bare = [str(path.relative_to(ROOT))
+                for path in python_files('cinder_dmclone', 'lab', 'tests',
+                                         'tools')
+                if (text := path.read_text()) and
+                'SPDX-License-Identifier: Apache-2.0' not in text[:200]]
+        self.assertEqual([], bare)
+
+    def test_root_is_used_in_one_package(self):
+        """Only cinder_dmclone.privileged has privileged functions."""
+        for path in python_files('cinder_dmclone'):
+            inside = 'privileged' in path.relative_to(ROOT).parts
+            if not inside:
+                self.assertNotIn('.entrypoint', path.read_text(), str(path))
+
+
+class FilterTestCase(unittest.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        # rootwrap itself adds a filter that lets any privsep-helper through.
+        self.filters = [one for one in wrapper.load_filters([str(FILTERS)])
+                        if one.name != 'privsep-helper']
+
+    def allowed(self, argv: list[str]) -> bool:
+        return any(one.match(argv) for one in self.filters)
+
+    def command(self, **changed: str) -> list[str]:
+        words = {'config': '/etc/cinder/cinder.conf',
+                 'context': 'cinder_dmclone.privileged.context',
+                 'socket': '/tmp/tmpab12_x/privsep.sock', **changed}
+        return ['privsep-helper', '--config-file', words['config'],
+                '--privsep_context', words['context'],
+                '--privsep_sock_path', words['socket']]
+
+    def test_our_helper_is_allowed_to_run_as_root(self):
+        self.assertTrue(self.allowed(self.command()))
+        self.assertEqual(['root'], [one.run_as for one in self.filters])
+
+    def test_command_is_that_of_privsep(self):
+        """The context's own command, apart from its configuration files."""
+        sent = privileged.context.helper_command(
+            '/tmp/tmpab12_x/privsep.sock')
+        self.assertEqual(self.command()[-4:], sent[-4:])
+        self.assertIn('privsep-helper', sent)
+
+    def test_nothing_else_is_allowed(self):
+        for changed in (
+                {'config': '/tmp/cinder.conf'},
+                {'config': '/etc/../tmp/cinder.conf'},
+                {'config': '/etc/cinder/../../tmp/cinder.conf'},
+                {'context': 'os_brick.privileged.default'},
+                {'context': 'cinder_dmclone.privileged.context.other'},
+                {'context': 'cinder_dmclone_privileged_context'},
+                {'socket': '/run/privsep.sock'},
+                {'socket': '/tmp/../etc/privsep.sock/x'}):
+            self.assertFalse(self.allowed(self.command(**changed)), changed)
+        self.assertFalse(self.allowed([*self.command(), '--help']))
+
+
+class SampleTestCase(unittest.TestCase):
+
+    def test_sample_is_current(self):
+        """``tox -e genconfig`` writes it."""
+        conf = cfg.ConfigOpts()
+        generator.register_cli_opts(conf)
+        conf(['--config-file', str(
+            ROOT / 'etc/oslo-config-generator/cinder-dmclone.conf')])
+        fresh = io.StringIO()
+        generator.generate(conf, output_file=fresh)
+        self.assertEqual(SAMPLE.read_text(), fresh.getvalue())
+
+
+class UdevRuleTestCase(unittest.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.text = '\n'.join(
+            line for line in RULE.read_text().splitlines()
+            if not line.startswith('#'))
+
+    def patterns(self, key: str) -> list[str]:
+        """The alternatives of every match of ``key`` in the rule."""
+        matches = re.findall(rf'{re.escape(key)}[=!]="([^"]*)"', self.text)
+        return [part for match in matches for part in match.split('|')]
+
+    def matched(self, key: str, value: str) -> bool:
+        return any(fnmatch.fnmatchcase(value, pattern)
+                   for pattern in self.patterns(key))
+
+    def test_runs_between_device_mapper_and_the_first_probe(self):
+        self.assertEqual(
+            ['55-dm.rules', RULE.name, '60-persistent-storage-dm.rules',
+             '60-persistent-storage.rules'],
+            sorted(['60-persistent-storage.rules', '55-dm.rules',
+                    '60-persistent-storage-dm.rules', RULE.name]))
+
+    def test_setup_check_looks_for_this_name(self):
+        self.assertTrue(fnmatch.fnmatchcase(RULE.name, node_setup.RULES))
+
+    def test_every_jump_has_its_label(self):
+        self.assertEqual(set(re.findall('GOTO="(.*?)"', self.text)),
+                         set(re.findall('LABEL="(.*?)"', self.text)))
+
+    def test_devices_of_ours_are_matched(self):
+        self.assertTrue(self.matched(
+            'ENV{DM_UUID}', f'{names.UUID_PREFIX}front-node1-{LV}'))
+
+    def test_logical_volumes_of_ours_are_matched(self):
+        for lv in (names.data_lv(LV), names.meta_lv(LV)):
+            name = 'cinder--volumes-' + lv.replace('-', '--')
+            self.assertTrue(self.matched('ENV{DM_NAME}', name), name)
+
+    def test_other_logical_volumes_are_not_matched(self):
+        doubled = LV.replace('-', '--')
+        for name in ('system-root', 'cinder--volumes-volume--1',
+                     f'cinder--volumes-volume--{doubled}-cow',
+                     f'vg-snapshot--{doubled}'):
+            self.assertFalse(self.matched('ENV{DM_NAME}', name), name)
+
+    def test_links_of_logical_volumes_are_still_made(self):
+        """LVM's rule makes /dev/<vg>/<lv>, unless it is disabled."""
+        rule, = [line for line in self.text.splitlines()
+                 if line.startswith('ENV{DM_NAME}')]
+        self.assertNotIn('SUBSYSTEM_RULES', rule)
+        for flag in ('DISK', 'OTHER'):
+            self.assertIn(f'ENV{{DM_UDEV_DISABLE_{flag}_RULES_FLAG}}="1"',
+                          rule)
