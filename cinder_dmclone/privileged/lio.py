@@ -7,9 +7,9 @@ do not fail on half-made objects and work while a change is stuck.
 What rtslib does that matters here:
 
 * Its cache of backstore numbers lives as long as the process, so it goes
-  stale when cinder-rtstool or targetcli change something. Passing the number
-  bypasses it (and its lock file, which a daemon with umask 0 would leave
-  world-writable).
+  stale when cinder-rtstool or targetcli change something, and two processes
+  may choose the same. Passing the number bypasses it (and its lock file,
+  which a daemon with umask 0 would leave world-writable).
 * Deleting a storage object walks through the targets of everybody; one that
   vanishes meanwhile raises OSError. Such a deletion is tried again.
 * Nothing is ever saved: target.service would restore the names before the
@@ -47,6 +47,8 @@ _LOCK = threading.Lock()
 _DEVICE = re.compile(
     rf'^/dev/mapper/{names.DM_PREFIX}(loan|serve)-[0-9a-f-]+$')
 _SERIAL = re.compile(r'^[0-9a-f-]{36}$')
+
+_FIRST_NUMBER = 1 << 20
 
 # The serial and the product name stay fixed while a LUN is mapped. A discard
 # from the other side must never reach the device.
@@ -90,7 +92,7 @@ def load() -> None:
     if not CONFIGFS.is_dir():
         raise exceptions.TargetUnusable(
             reason=f'{CONFIGFS} does not exist, is configfs mounted?')
-    with _exclusive(), _explained():
+    with _exclusive(), _explained('iscsi'):
         # Makes the directory 'iscsi', which appears at the first use only.
         _rtslib().FabricModule('iscsi')._check_self()
 
@@ -145,24 +147,35 @@ def ensure(iqn: str, device: str, serial: str, readonly: bool,
     _check_iqn(iqn)
     if not _DEVICE.match(device) or not _SERIAL.match(serial):
         raise ValueError(f'{device} with serial {serial} is not exported')
-    with _exclusive(), _explained():
-        storage = _backstores(iqn)
-        if not (len(storage) == 1
-                and _backstore_is_right(storage[0], device, serial,
-                                        readonly)):
+    with _exclusive(), _explained(iqn):
+        # Before anything is taken away.
+        os.stat(device)
+        try:
+            _build(iqn, device, serial, readonly, grants, ip, port)
+        except _rtslib().RTSLibBrokenLink:
+            # Half-made or half-removed in a way that rtslib cannot walk
+            # through, only remove.
             _remove(iqn)
-            storage = [_make_backstore(iqn, device, serial, readonly)]
-        lib = _rtslib()
-        target = lib.Target(lib.FabricModule('iscsi'), iqn)
-        tpg = lib.TPG(target, 1)
-        for name, value in _TPG_ATTRIBUTES.items():
-            if tpg.get_attribute(name) != value:
-                tpg.set_attribute(name, value)
-        _ensure_lun(tpg, storage[0])
-        _ensure_acls(tpg, grants, readonly)
-        _ensure_portal(tpg, ip, port)
-        if not tpg.enable:
-            tpg.enable = True
+            _build(iqn, device, serial, readonly, grants, ip, port)
+
+
+def _build(iqn: str, device: str, serial: str, readonly: bool,
+           grants: list[tuple[str, str, str]], ip: str, port: int) -> None:
+    storage = _backstores(iqn)
+    if not (len(storage) == 1
+            and _backstore_is_right(storage[0], device, serial, readonly)):
+        _remove(iqn)
+        storage = [_make_backstore(iqn, device, serial, readonly)]
+    lib = _rtslib()
+    tpg = lib.TPG(lib.Target(lib.FabricModule('iscsi'), iqn), 1)
+    for name, value in _TPG_ATTRIBUTES.items():
+        if tpg.get_attribute(name) != value:
+            tpg.set_attribute(name, value)
+    _ensure_lun(tpg, storage[0])
+    _ensure_acls(tpg, grants, readonly)
+    _ensure_portal(tpg, ip, port)
+    if not tpg.enable:
+        tpg.enable = True
 
 
 @privileged.context.entrypoint_with_timeout(CHANGE_SECONDS)
@@ -172,7 +185,7 @@ def remove(iqn: str) -> None:
     An export that is not there is fine.
     """
     _check_iqn(iqn)
-    with _exclusive(), _explained():
+    with _exclusive(), _explained(iqn):
         _remove(iqn)
 
 
@@ -180,7 +193,7 @@ def remove(iqn: str) -> None:
 def revoke(iqn: str, initiator: str) -> None:
     """Take an initiator's access away; its session ends."""
     _check_iqn(iqn)
-    with _exclusive(), _explained():
+    with _exclusive(), _explained(iqn):
         tpg = _tpg(iqn)
         for acl in tpg.node_acls if tpg else ():
             if acl.node_wwn == initiator.lower():
@@ -210,15 +223,28 @@ def _backstore_is_right(path: pathlib.Path, device: str, serial: str,
 
 def _make_backstore(iqn: str, device: str, serial: str,
                     readonly: bool) -> pathlib.Path:
-    taken = {path.name.rpartition('_')[2]
-             for path in _glob(CONFIGFS, 'core/*_*')}
-    number = next(n for n in range(1 << 20) if str(n) not in taken)
     storage = _rtslib().BlockStorageObject(
         backstore_name(iqn), dev=device, wwn=serial, readonly=readonly,
-        index=number)
+        index=_free_number(iqn))
     for name, value in _BACKSTORE_ATTRIBUTES.items():
         storage.set_attribute(name, value)
     return pathlib.Path(storage.path)
+
+
+def _free_number(iqn: str) -> int:
+    """A number for the directory ('HBA') that holds the storage object.
+
+    By the IQN, so that one left empty by a crash is used again, and above
+    those that rtslib gives out, so that no other process takes it meanwhile.
+    """
+    number = _FIRST_NUMBER + int(iqn.rpartition('-')[2][:7], 16)
+    while True:
+        path = CONFIGFS / f'core/iblock_{number}'
+        with contextlib.suppress(OSError):
+            path.rmdir()
+        if not path.exists():
+            return number
+        number += 1
 
 
 def _ensure_lun(tpg: Any, storage: pathlib.Path) -> None:
@@ -351,7 +377,7 @@ def _exclusive() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _explained() -> Iterator[None]:
+def _explained(what: str) -> Iterator[None]:
     """Turn what rtslib raises into something that can cross privsep."""
     try:
         yield
@@ -360,4 +386,4 @@ def _explained() -> Iterator[None]:
     except Exception as error:
         # Neither rtslib nor the kernel quotes a written value.
         raise exceptions.TargetUnusable(
-            reason=f'{type(error).__name__}: {error}') from None
+            reason=f'{what}: {type(error).__name__}: {error}') from None
