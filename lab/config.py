@@ -62,7 +62,9 @@ def _common(venv: pathlib.Path, state: str) -> Sections:
 
 def controller(venv: pathlib.Path, state: pathlib.Path) -> str:
     """cinder.conf of the API and the scheduler."""
-    return text(_common(venv, str(state)))
+    sections = _common(venv, str(state))
+    sections['DEFAULT']['host'] = 'controller'
+    return text(sections)
 
 
 def node(name: str, mgmt: str, data: str, venv: pathlib.Path, driver: str,

@@ -88,7 +88,7 @@ class Lab(Api):
             node = LabNode(number, at / f'node{number}', self.network,
                            [at, install.cache_directory()], size)
             node.volume = VolumeService(
-                node, self.venv, at / 'etc', self.sql, settings['driver'],
+                node, self.venv, at / 'etc', settings['driver'],
                 settings['backend'], settings['default'])
             self.nodes.append(node)
 
@@ -167,7 +167,7 @@ class Lab(Api):
                    for node, boot in zip(self.nodes, booted)]
         for step in concurrent.futures.as_completed(api + volumes):
             step.result()
-        wait_for('every backend to be up', self._all_up, 60)
+        wait_for('the scheduler to know every backend', self._all_known, 60)
 
     def _boot(self, node: LabNode) -> None:
         node.start()
@@ -198,11 +198,9 @@ class Lab(Api):
         node.volume.install()
         node.volume.start(wait=True)
 
-    def _all_up(self) -> bool:
-        found = self.cinder('GET', '/os-services?binary=cinder-volume')
-        up = [service for service in found['services']
-              if service['state'] == 'up']
-        return len(up) == len(self.nodes)
+    def _all_known(self) -> bool:
+        found = self.cinder('GET', '/scheduler-stats/get_pools')
+        return len(found['pools']) == len(self.nodes)
 
     def reinstall(self) -> None:
         """Install the checkout again and restart every cinder-volume."""

@@ -2,10 +2,9 @@
 """cinder-volume in a node, as a packager would set it up."""
 from __future__ import annotations
 
-import datetime
 import pathlib
-from collections.abc import Callable, Mapping
-from typing import Any
+import re
+from collections.abc import Mapping
 
 from lab import config
 from lab.errors import LabError
@@ -13,17 +12,21 @@ from lab.node import Node
 from lab.processes import wait_for
 
 _PID = '/run/cinder-volume.pid'
-Query = Callable[[str], list[tuple[Any, ...]]]
+# What Cinder logs last when a backend starts, and when it cannot.
+_UP = 'Driver post RPC initialization completed successfully'
+_FAILED = 'Failed to initialize driver'
 
 # The leader of a session of its own, so that all the service's processes
 # (but not its privileged helpers, which see it go) can be found and killed.
 _START = f'''
 cd /var/lib/cinder
+rm -f {_PID}
 export PATH="$1/bin:$PATH" HOME=/var/lib/cinder
 setsid sh -c 'echo $$ >{_PID}
     exec setpriv --reuid cinder --regid cinder --init-groups \\
     "$1/bin/cinder-volume" --config-file /etc/cinder/cinder.conf' \\
     sh "$1" </dev/null >>"$2" 2>&1 &
+until [ -s {_PID} ]; do sleep 0.05; done
 '''
 
 _INSTALL = '''
@@ -48,18 +51,17 @@ class VolumeService:
     """cinder-volume of one node."""
 
     def __init__(self, node: Node, venv: pathlib.Path,
-                 etc: pathlib.Path, query: Query, driver: str, backend: Mapping[str, object],
+                 etc: pathlib.Path, driver: str,
+                 backend: Mapping[str, object],
                  default: Mapping[str, object]) -> None:
         self.log = node.directory / 'cinder-volume.log'
         self.host = f'{node.name}@{config.BACKEND}'
         self._node = node
         self._venv = venv
         self._etc = etc
-        self._query = query
         self._driver = driver
         self._backend = backend
         self._default = default
-        self._started: datetime.datetime | None = None
         self._log_start = 0
 
     def install(self) -> None:
@@ -86,16 +88,10 @@ class VolumeService:
         if self.running():
             raise LabError(f'cinder-volume runs on {self._node.name}')
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        self._started = self._now()
         self._node.run(['sh', '-c', _START, 'sh', str(self._venv),
                         str(self.log)])
         if wait:
             self.wait_up()
-
-    def _now(self) -> datetime.datetime:
-        # The clock that heartbeats are written by, in whole seconds.
-        return datetime.datetime.now(datetime.timezone.utc).replace(
-            tzinfo=None, microsecond=0)
 
     def pids(self) -> list[int]:
         """The service's processes in the node."""
@@ -108,30 +104,22 @@ class VolumeService:
         """Whether a process of the service is alive."""
         return bool(self.pids())
 
-    def wait_up(self, timeout: float = 180) -> None:
-        """Wait for the first heartbeat since start().
+    def wait_up(self, timeout: float = 240) -> None:
+        """Wait until the driver is initialized and the service listens.
 
-        Cinder writes none before the driver is initialized and the
-        service listens.  LabError says what the log shows if it ends.
+        LabError says what the log shows if it ends or cannot.
         """
-        if self._started is None:
-            raise LabError(f'{self.host} was not started')
-        since = self._started.isoformat(sep=' ')
-
-        def beats() -> bool:
-            if self._query(
-                    'SELECT 1 FROM services WHERE deleted = 0 AND '
-                    f'`binary` = "cinder-volume" AND host = "{self.host}" '
-                    f'AND updated_at > "{since}"'):
-                return True
-            if 'Failed to initialize driver' in self.new_log():
+        def up() -> bool:
+            log = self.new_log()
+            if _FAILED in log:
                 raise LabError(f'{self.host}: the driver failed to '
                                f'initialize: {self.errors()}')
+            if _UP in log:
+                return True
             if not self.running():
-                raise LabError(f'{self.host} ended: see {self.log}')
+                raise LabError(f'{self.host} ended: {self.errors()}')
             return False
-        wait_for(f'heartbeat of {self.host} (see {self.log})', beats,
-                 timeout, 0.5)
+        wait_for(f'{self.host} to be up (see {self.log})', up, timeout, 0.5)
 
     def new_log(self) -> str:
         """What the service logged since start()."""
@@ -140,10 +128,9 @@ class VolumeService:
             return file.read().decode(errors='replace')
 
     def errors(self) -> str:
-        """The last error in the log since start()."""
-        lines = [line for line in self.new_log().splitlines()
-                 if ' ERROR ' in line or ' CRITICAL ' in line]
-        return lines[-1] if lines else f'see {self.log}'
+        """The last error logged since start(), without its traceback."""
+        found = re.findall(r' (?:ERROR|CRITICAL) \S+ \[.*', self.new_log())
+        return found[-1].strip() if found else f'see {self.log}'
 
     def stop(self) -> None:
         """SIGTERM the service and wait for its end."""
