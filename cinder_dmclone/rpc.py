@@ -130,9 +130,9 @@ class Peers:
                         'it looks by itself later: %(error)s',
                         {'node': node, 'volume': volume, 'error': error})
 
-    def _call(self, node: str, method: str, seconds: float | None = None,
+    def _call(self, node: str, method: str, timeout: float | None = None,
               **arguments: typing.Any) -> typing.Any:
-        timeout = seconds or CONF.rpc_response_timeout * QUERY_PART
+        timeout = timeout or CONF.rpc_response_timeout * QUERY_PART
         try:
             return self._client.prepare(server=node, timeout=timeout).call(
                 cinder_context.get_admin_context(), method, **arguments)
