@@ -139,7 +139,7 @@ def execute(name: str, argv: Sequence[str], echo: bool = False) -> None:
 def _stream_number(results: Sequence[str]) -> str:
     repository = pathlib.Path(results[results.index('--repo-url') + 1])
     try:
-        return (repository / 'next-stream').read_text()
+        return (repository / '.stestr/next-stream').read_text()
     except FileNotFoundError:
         return ''
 
@@ -156,7 +156,7 @@ def count(results: Sequence[str]) -> tuple[int, int]:
 
 def stestr(binaries: pathlib.Path, repository: pathlib.Path,
            *words: str) -> list[str]:
-    """A stestr command on one of the two stores of results."""
+    """A stestr command; ``repository`` is where its .stestr is."""
     return [str(binaries / 'stestr'), '--repo-url', str(repository), *words]
 
 
@@ -198,7 +198,8 @@ def lab_virtualenv() -> pathlib.Path:
 def functional(run: Run, binaries: pathlib.Path,
                words: Sequence[str]) -> None:
     """The tests in the lab, one after the other."""
-    if not (FUNCTIONAL / 'next-stream').exists():
+    if not (FUNCTIONAL / '.stestr').exists():
+        FUNCTIONAL.mkdir(parents=True, exist_ok=True)
         execute('stestr', stestr(binaries, FUNCTIONAL, 'init'))
     run.tests('functional',
               stestr(binaries, FUNCTIONAL, '--test-path', 'tests/functional',
@@ -218,8 +219,7 @@ def unit(run: Run) -> None:
         return
     run.lint('pep8', tox, 'pep8')
     run.tests('cover', tox_command('cover'),
-              stestr(WORK / 'cover/bin', ROOT / '.stestr', 'last',
-                     '--subunit'))
+              stestr(WORK / 'cover/bin', ROOT, 'last', '--subunit'))
     run.lint('docs', tox, 'docs')
     run.lint('releasenotes', tox, 'releasenotes')
 
@@ -244,7 +244,9 @@ def main() -> int:
     if not arguments.unit and os.geteuid() != 0:
         parser.exit(1, 'tools/test: the lab needs root (try: sudo '
                     'tools/test, or tools/test --unit)\n')
-    signal.signal(signal.SIGTERM, _interrupt)
+    # SIGINT too: a shell starts background jobs with it ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     run = Run()
     try:
         binaries = None
