@@ -26,6 +26,14 @@ class DeviceBusy(DMCloneException):
     message = "Device %(device)s is in use."
 
 
+class NoSuchDevice(DMCloneException):
+    message = "There is no device %(device)s."
+
+
+class TableRefused(DMCloneException):
+    message = "The table of %(device)s is not changed: %(reason)s."
+
+
 class SourceMismatch(DMCloneException):
     message = ("The disk behind %(iqn)s is not the lender's volume: "
                "%(reason)s. Nothing was read from it.")

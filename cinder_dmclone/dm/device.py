@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our dm devices: look at them, bring them to a table, remove them.
+
+Nothing is remembered: what there is, is asked from the kernel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Callable
+
+from cinder_dmclone.dm.status import CloneStatus
+from cinder_dmclone.dm.status import MultipathStatus
+from cinder_dmclone.dm.table import Clone
+from cinder_dmclone.dm.table import Multipath
+from cinder_dmclone.dm.table import Table
+from cinder_dmclone import exceptions
+from cinder_dmclone.privileged import block
+from cinder_dmclone.privileged import dm
+
+# udev and monitoring open a device for a moment; a user keeps it open.
+_BUSY_SECONDS = 5.0
+_BUSY_PAUSE = 0.25
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """A dm device of ours as the kernel has it.
+
+    :ivar devnum: 'major:minor'
+    :ivar table: the live table; without segments if it never got one
+    :ivar open_count: openers, in the kernel and outside
+    :ivar pending: whether another table is loaded but not live
+    """
+
+    name: str
+    uuid: str
+    devnum: str
+    table: Table
+    open_count: int
+    suspended: bool
+    readonly: bool
+    pending: bool = False
+
+
+class DeviceMapper:
+    """The door to the device mapper."""
+
+    def __init__(self, sleep: Callable[[float], None] = time.sleep,
+                 monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._sleep = sleep
+        self._monotonic = monotonic
+
+    def devices(self) -> dict[str, Device]:
+        """All our devices by name, at the cost of two processes."""
+        info, text = dm.inspect()
+        tables: dict[str, list[str]] = {}
+        for line in text.splitlines():
+            name, _, segment = line.partition(': ')
+            tables.setdefault(name, []).append(segment)
+        # A device that vanished in between is in one of the two only.
+        found = [_device(row, '\n'.join(tables[name]))
+                 for name, row in _rows(info).items() if name in tables]
+        return {device.name: device for device in found}
+
+    def _find(self, name: str) -> Device | None:
+        info, text = dm.inspect(name)
+        rows = _rows(info)
+        return _device(rows[name], text) if name in rows else None
+
+    def devnum(self, name: str) -> str:
+        """'major:minor' of a device that must exist.
+
+        :raises NoSuchDevice: if it does not
+        """
+        device = self._find(name)
+        if device is None:
+            raise exceptions.NoSuchDevice(device=name)
+        return device.devnum
+
+    def open_count(self, devnum: str) -> int:
+        """Openers of a dm device, in the kernel and outside; also an LV's."""
+        return dm.open_count(devnum)
+
+    def apply(self, name: str, table: Table, readonly: bool = False,
+              noflush: bool = False) -> None:
+        """Bring a device to a table, whatever state it is in.
+
+        A crash at any point leaves a device that the next call puts right.
+        A live table is exchanged in one call of the kernel; nothing here
+        suspends a device.
+
+        :param noflush: do not wait for requests under way, for a multipath
+            device: otherwise those that it queues fail
+        :raises TableRefused: for changes that would lose data or hang: the
+            table of a clone, something else over a multipath device
+        :raises CommandTimeout: if requests under way did not end in time;
+            the device goes on with its old table
+        """
+        device = self._find(name)
+        if device is None:
+            dm.create(name, str(table), readonly)
+        elif not device.table.segments:
+            # Its creation was interrupted.
+            dm.load(name, str(table), readonly)
+            dm.activate(name)
+        elif (device.table, device.readonly) != (table, readonly):
+            _check_change(device, table)
+            self._exchange(name, table, readonly, noflush)
+        elif device.suspended or device.pending:
+            dm.resume(name)
+
+    def _exchange(self, name: str, table: Table, readonly: bool,
+                  noflush: bool) -> None:
+        dm.load(name, str(table), readonly)
+        try:
+            dm.swap(name, noflush)
+        except exceptions.DMCloneException:
+            # If the kernel refused the new table after it had suspended the
+            # device, it stays suspended (do_resume in dm-ioctl.c).
+            dm.resume(name)
+            raise
+
+    def remove(self, name: str) -> None:
+        """Remove a device; an absent one is fine.
+
+        :raises DeviceBusy: if somebody keeps it open
+        :raises CommandTimeout: if the kernel waits for requests of its own
+        """
+        deadline = self._monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                return dm.remove(name)
+            except exceptions.DeviceBusy:
+                if self._monotonic() >= deadline:
+                    raise
+                self._sleep(_BUSY_PAUSE)
+
+    def message(self, name: str, *words: str) -> None:
+        """Send a message to a clone or a multipath device."""
+        dm.message(name, words)
+
+    def clone_status(self, name: str, flush: bool = False) -> CloneStatus:
+        """State of a clone.
+
+        :param flush: commit the clone's metadata and flush its data device
+            first; costs writes
+        """
+        return CloneStatus.parse(_parameters(dm.status(name, flush), 'clone'))
+
+    def multipath_status(self, name: str) -> MultipathStatus:
+        """State of a multipath device."""
+        return MultipathStatus.parse(
+            _parameters(dm.status(name, False), 'multipath'))
+
+    def clone_statuses(self) -> dict[str, CloneStatus]:
+        """State of all our clones by name, in one process, not flushed."""
+        return {name: CloneStatus.parse(text) for name, kind, text
+                in _status_lines(dm.statuses('clone')) if kind == 'clone'}
+
+    def statuses(self) -> dict[str, CloneStatus | MultipathStatus]:
+        """State of our clones and multipath devices, in one process."""
+        found: dict[str, CloneStatus | MultipathStatus] = {}
+        for name, kind, text in _status_lines(dm.statuses()):
+            if kind == 'clone':
+                found[name] = CloneStatus.parse(text)
+            elif kind == 'multipath':
+                found[name] = MultipathStatus.parse(text)
+        return found
+
+    def flush(self, path: str) -> None:
+        """Make what was written to a device durable.
+
+        :raises CommandTimeout: if its disk does not answer
+        """
+        block.flush((path,))
+
+    def drop_cache(self, path: str) -> None:
+        """Forget the cached pages of a device."""
+        block.drop_cache(path)
+
+    def hide_discards(self, name: str) -> None:
+        """Make a device refuse discards.
+
+        Lasts until its table is exchanged. Devices that are built on it
+        afterwards refuse them too.
+        """
+        dm.hide_discards(name)
+
+    def targets(self) -> set[str]:
+        """The target types that the kernel has."""
+        return {line.split()[0] for line in dm.targets().splitlines() if line}
+
+
+def _check_change(device: Device, table: Table) -> None:
+    # The constructor of a clone reads the bitmap: loaded over a live one it
+    # would go on with a stale copy.
+    if device.table.has(Clone):
+        raise exceptions.TableRefused(
+            device=device.name, reason='it is a clone')
+    # dm_swap_table() refuses it only when the device is already suspended.
+    if device.table.has(Multipath) and not table.has(Multipath):
+        raise exceptions.TableRefused(
+            device=device.name, reason='it is a multipath device')
+
+
+def _rows(info: str) -> dict[str, dict[str, str]]:
+    """``dm.inspect``'s rows by name, of our devices."""
+    rows = {}
+    for line in info.splitlines():
+        values = line.strip().split(dm.SEPARATOR)
+        if len(values) == len(dm.COLUMNS):
+            row = dict(zip(dm.COLUMNS, values))
+            if row['uuid'].startswith(dm.UUID_PREFIX):
+                rows[row['name']] = row
+    return rows
+
+
+def _device(row: dict[str, str], table: str) -> Device:
+    return Device(
+        name=row['name'], uuid=row['uuid'],
+        devnum=f'{row["major"]}:{row["minor"]}', table=Table.parse(table),
+        open_count=int(row['open']),
+        suspended=row['suspended'] == 'Suspended',
+        readonly=row['readonly'] == 'Read-only',
+        pending=row['tables_loaded'] in ('Inactive', 'Both'))
+
+
+def _parameters(status: str, kind: str) -> str:
+    """What follows 'start length kind' in a status line."""
+    _start, _length, found, *parameters = status.split(maxsplit=3)
+    if found != kind:
+        raise ValueError(f'a {found} and not a {kind}: {status!r}')
+    return ''.join(parameters)
+
+
+def _status_lines(text: str) -> list[tuple[str, str, str]]:
+    """Name, kind and parameters of our devices in ``dmsetup status``."""
+    lines = []
+    for line in text.splitlines():
+        name, _, status = line.partition(': ')
+        fields = status.split(maxsplit=3)
+        if name.startswith('dmclone-') and len(fields) >= 3:
+            lines.append((name, fields[2], ''.join(fields[3:])))
+    return lines

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dm tables as values that print and parse.
+
+``str(table)`` is what dmsetup reads, ``Table.parse`` reads what the kernel
+prints. The kernel rewrites what it was given (multipath gains features), so
+tables are compared as values and never as text. Devices are 'major:minor'
+throughout, as the kernel prints them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import ClassVar, Iterable, Iterator, Mapping, Self
+
+from cinder_dmclone.units import Sectors
+
+_DEVNUM = re.compile(r'^\d+:\d+$')
+
+# How many I/Os round-robin sends before it changes path; there is only one.
+_REPEAT = '1000'
+
+
+def _devnum(text: str) -> str:
+    if not _DEVNUM.match(text):
+        raise ValueError(f'{text!r} is not a device number')
+    return text
+
+
+def _counted(words: Iterator[str]) -> list[str]:
+    """The arguments after a count; dm lets such lists be absent."""
+    return [next(words) for _ in range(int(next(words, '0')))]
+
+
+def pairs(words: Iterable[str]) -> dict[str, int]:
+    """dm's ``name number name number ...``."""
+    words = iter(words)
+    return {name: int(next(words)) for name in words}
+
+
+@dataclasses.dataclass(frozen=True)
+class Linear:
+    """A piece of another device, from ``offset`` on."""
+
+    type: ClassVar[str] = 'linear'
+    device: str
+    offset: Sectors = Sectors(0)
+
+    def __str__(self) -> str:
+        return f'{_devnum(self.device)} {self.offset}'
+
+    @classmethod
+    def parse(cls, words: Iterator[str]) -> Self:
+        return cls(_devnum(next(words)), Sectors(int(next(words))))
+
+
+@dataclasses.dataclass(frozen=True)
+class Error:
+    """Every access fails."""
+
+    type: ClassVar[str] = 'error'
+
+    def __str__(self) -> str:
+        return ''
+
+    @classmethod
+    def parse(cls, words: Iterator[str]) -> Self:
+        return cls()
+
+
+@dataclasses.dataclass(frozen=True)
+class Gate:
+    """Reads and flushes go to ``top``, writes and discards to ``hold``.
+
+    A dm-delay that delays nothing: it has a device for each kind of I/O.
+    """
+
+    type: ClassVar[str] = 'delay'
+    top: str
+    hold: str
+
+    def __str__(self) -> str:
+        top, hold = _devnum(self.top), _devnum(self.hold)
+        return f'{top} 0 0 {hold} 0 0 {top} 0 0'
+
+    @classmethod
+    def parse(cls, words: Iterator[str]) -> Self:
+        rest = list(words)
+        gate = cls(rest[0], rest[3]) if len(rest) == 9 else None
+        if gate is None or str(gate).split() != rest:
+            raise ValueError('not a gate')
+        return gate
+
+
+@dataclasses.dataclass(frozen=True)
+class Clone:
+    """A dm-clone of ``source`` on ``data``.
+
+    The kernel shows the features and core arguments that the table was
+    loaded with; what messages changed since is in the status.
+    """
+
+    type: ClassVar[str] = 'clone'
+    metadata: str
+    data: str
+    source: str
+    region_size: Sectors
+    features: frozenset[str] = frozenset()
+    core: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def __str__(self) -> str:
+        words = [_devnum(self.metadata), _devnum(self.data),
+                 _devnum(self.source), str(self.region_size),
+                 str(len(self.features)), *sorted(self.features),
+                 str(2 * len(self.core))]
+        for name, value in sorted(self.core.items()):
+            words += [name, str(value)]
+        return ' '.join(words)
+
+    @classmethod
+    def parse(cls, words: Iterator[str]) -> Self:
+        return cls(_devnum(next(words)), _devnum(next(words)),
+                   _devnum(next(words)), Sectors(int(next(words))),
+                   frozenset(_counted(words)), pairs(_counted(words)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Multipath:
+    """A device with one path, or none yet.
+
+    :ivar path: its device number, or None
+    :ivar queue: whether I/O waits while no path works, or fails
+    """
+
+    type: ClassVar[str] = 'multipath'
+    path: str | None
+    queue: bool
+
+    def __str__(self) -> str:
+        # bio: works on any path, a path that is not request-based needs it.
+        features = ['queue_mode', 'bio']
+        if self.queue:
+            features.insert(0, 'queue_if_no_path')
+        words = [str(len(features)), *features, '0']
+        if self.path is None:
+            words += ['0', '0']
+        else:
+            words += ['1', '1', 'round-robin', '0', '1', '1',
+                      _devnum(self.path), _REPEAT]
+        return ' '.join(words)
+
+    @classmethod
+    def parse(cls, words: Iterator[str]) -> Self:
+        features, _handler = _counted(words), _counted(words)
+        if 'bio' not in features:
+            raise ValueError('not in bio mode')
+        groups, _next_group = int(next(words)), next(words)
+        path = None
+        if groups:
+            _selector, _arguments = next(words), _counted(words)
+            paths, _path_arguments = int(next(words)), next(words)
+            if (groups, paths) != (1, 1):
+                raise ValueError('more than one path')
+            path = _devnum(next(words))
+        return cls(path, 'queue_if_no_path' in features)
+
+
+@dataclasses.dataclass(frozen=True)
+class Other:
+    """A target this driver does not make, kept as text."""
+
+    type: str
+    parameters: str
+
+    def __str__(self) -> str:
+        return self.parameters
+
+
+Target = Linear | Error | Gate | Clone | Multipath | Other
+_TARGETS = {target.type: target
+            for target in (Linear, Error, Gate, Clone, Multipath)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """A range of a device and what it maps to."""
+
+    start: Sectors
+    length: Sectors
+    target: Target
+
+    def __str__(self) -> str:
+        return (f'{self.start} {self.length} {self.target.type} '
+                f'{self.target}').rstrip()
+
+    @classmethod
+    def parse(cls, line: str) -> Self:
+        """
+        :raises ValueError: if the line is not one of a table
+        """
+        start, length, kind, *words = line.split()
+        target: Target = Other(kind, ' '.join(words))
+        if kind in _TARGETS:
+            try:
+                target = _TARGETS[kind].parse(iter(words))
+            except (StopIteration, ValueError):
+                pass  # one that somebody else made; it equals none of ours
+        return cls(Sectors(int(start)), Sectors(int(length)), target)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """What a device maps to; without segments it has no table.
+
+    :raises ValueError: if there is a hole between two segments
+    """
+
+    segments: tuple[Segment, ...] = ()
+
+    def __post_init__(self) -> None:
+        end = Sectors(0)
+        for segment in self.segments:
+            if segment.start != end:
+                raise ValueError(f'{segment} does not begin at {end}')
+            end += segment.length
+
+    @classmethod
+    def single(cls, length: Sectors, target: Target) -> Self:
+        """A table of one segment."""
+        return cls((Segment(Sectors(0), length, target),))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """
+        :raises ValueError: if the text is not a table
+        """
+        return cls(tuple(Segment.parse(line)
+                         for line in text.splitlines() if line.strip()))
+
+    def __str__(self) -> str:
+        return '\n'.join(str(segment) for segment in self.segments)
+
+    @property
+    def length(self) -> Sectors:
+        """Size of the device."""
+        return sum((segment.length for segment in self.segments), Sectors(0))
+
+    def has(self, kind: type[Target]) -> bool:
+        """Whether a segment maps to this kind of target."""
+        return any(isinstance(segment.target, kind)
+                   for segment in self.segments)

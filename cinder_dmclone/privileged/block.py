@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Block devices, as root.
+
+Always in a child process: a system call on a device whose disk does not
+answer cannot be given up, a child can.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import stat
+
+from cinder_dmclone import privileged
+from cinder_dmclone.privileged import process
+
+_PATH = re.compile(r'/dev(/[A-Za-z0-9_.+:=@-]+)+')
+
+# Writing back a page cache takes as long as the disk needs.
+_FLUSH_SECONDS = 30.0
+
+
+def sysfs(path: str) -> pathlib.Path:
+    """The sysfs directory of a block device; needs no privilege.
+
+    :raises OSError: if there is no such device
+    """
+    number = os.stat(path).st_rdev
+    return pathlib.Path(
+        f'/sys/dev/block/{os.major(number)}:{os.minor(number)}')
+
+
+def _device(path: str) -> str:
+    if not _PATH.fullmatch(path) or '/..' in path:
+        raise ValueError(f'{path!r} is not a device path')
+    if not stat.S_ISBLK(os.stat(path).st_mode):
+        raise ValueError(f'{path} is not a block device')
+    return path
+
+
+@privileged.context.entrypoint
+def flush(paths: tuple[str, ...]) -> None:
+    """Make everything written to these devices durable (fsync).
+
+    :raises CommandFailed: if a disk reports an error
+    :raises CommandTimeout: if a disk does not answer
+    """
+    process.run(['sync', *map(_device, paths)], _FLUSH_SECONDS)
+
+
+@privileged.context.entrypoint
+def drop_cache(path: str) -> None:
+    """Write back and forget the cached pages of a device (BLKFLSBUF)."""
+    process.run(['blockdev', '--flushbufs', _device(path)], _FLUSH_SECONDS)

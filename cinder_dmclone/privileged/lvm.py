@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LVM, as root: one function per verb, for logical volumes of ours only.
+
+LVM looks for physical volumes on every block device. On a source whose
+lender is away that read never ends, so our commands skip our devices, on top
+of what the host's configuration says.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+import re
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import privileged
+from cinder_dmclone.privileged import block
+from cinder_dmclone.privileged import process
+from cinder_dmclone import units
+
+BACKUPS = pathlib.Path('/etc/lvm/backup')
+
+_SECONDS = 30.0
+# Zeros for a metadata LV of a few hundred MiB on a busy disk.
+_WRITE_SECONDS = 120.0
+_HEAD_LIMIT = 1 << 20
+# Enough of a backup file for its identity, which is at the top.
+_BACKUP_HEAD = 1 << 16
+
+_GROUP = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.-]*')
+# Every LV of ours is named after a uuid.
+_NAME = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.-]*'
+                   r'[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}')
+# '@' is what one misses here; LVM refuses it.
+_TAG = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.\-/=!:&#]{0,1022}')
+_ABSENT = re.compile(r'Failed to find logical volume')
+_BUSY = re.compile(r'in use|is used by another device')
+_SAME_SIZE = re.compile(r'matches existing size')
+_IDENTITY = re.compile(r'\bid = "([^"]+)"\s+seqno = (\d+)')
+
+# Matches every name that udev gives to our dm devices and to imported disks.
+_REJECT = 'r!dmclone-!'
+_ACCEPT_ALL = frozenset(['a|.*|', 'a|.*/|', 'a/.*/', 'a|.|', 'a/./'])
+
+_REPORT = ('--reportformat', 'json', '--units', 'b', '--nosuffix',
+           '--configreport', 'vg', '-o',
+           'vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size',
+           '--configreport', 'pv', '-o', 'pv_name',
+           '--configreport', 'lv', '-o',
+           'lv_name,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,'
+           'lv_device_open,origin',
+           '--configreport', 'pvseg', '-o,', '--configreport', 'seg', '-o,')
+
+
+def _group(name: str) -> str:
+    if not _GROUP.fullmatch(name) or name in ('.', '..'):
+        raise ValueError(f'{name!r} is not a volume group name')
+    return name
+
+
+def _volume(group: str, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f'{name!r} is not a logical volume of ours')
+    return f'{_group(group)}/{name}'
+
+
+def _tags(option: str, tags: tuple[str, ...]) -> list[str]:
+    for tag in tags:
+        if not _TAG.fullmatch(tag):
+            raise ValueError(f'{tag!r} cannot be an LVM tag')
+    return [word for tag in tags for word in (option, tag)]
+
+
+@functools.cache
+def _filter() -> str:
+    """The host's ``devices/filter`` with our devices rejected first.
+
+    ``global_filter`` stays in force beside it. A trailing accept-all is
+    dropped: it is what LVM does anyway, and it would accept our devices by
+    their other names.
+    """
+    try:
+        text = process.run(['lvm', 'lvmconfig', 'devices/filter'], _SECONDS)
+        patterns = json.loads(text.partition('=')[2])
+    except exceptions.CommandFailed:
+        patterns = []  # not set
+    if isinstance(patterns, str):
+        patterns = [patterns]
+    if patterns and patterns[-1] in _ACCEPT_ALL:
+        patterns = patterns[:-1]
+    return 'devices/filter=' + json.dumps([_REJECT, *patterns])
+
+
+def _lvm(*words: str) -> str:
+    return process.run(['lvm', *words, '--config', _filter()], _SECONDS)
+
+
+@functools.cache
+def _no_autoactivation() -> tuple[str, ...]:
+    """Since LVM 2.03.12 a volume can opt out of activation at boot."""
+    usage = process.run(['lvm', 'lvcreate', '--help'], _SECONDS)
+    if '--setautoactivation' not in usage:
+        return ()
+    return ('--setautoactivation', 'n')
+
+
+@privileged.context.entrypoint
+def report(group: str) -> str:
+    """The group, its physical and logical volumes, as JSON."""
+    return _lvm('fullreport', *_REPORT, _group(group))
+
+
+@privileged.context.entrypoint
+def create(group: str, name: str, size: int, tags: tuple[str, ...]) -> None:
+    """Make a linear volume, active, with tags from its first moment.
+
+    What is on the disk there is neither looked at nor changed.
+
+    :param size: bytes
+    """
+    _volume(group, name)
+    _lvm('lvcreate', '--yes', '--quiet', '--wipesignatures', 'n',
+         '--zero', 'n', *_no_autoactivation(), '--name', name,
+         '--size', f'{int(size)}b', *_tags('--addtag', tags), group)
+
+
+@privileged.context.entrypoint
+def remove(group: str, name: str) -> None:
+    """Remove a volume; an absent one is fine.
+
+    :raises DeviceBusy: if it is open, or has snapshots (which LVM would
+        remove with it)
+    """
+    volume = _volume(group, name)
+    try:
+        roles = _lvm('lvs', '--noheadings', '-o', 'lv_role', volume)
+        if 'origin' in roles.strip().split(','):
+            raise exceptions.DeviceBusy(device=volume)
+        _lvm('lvremove', '--yes', '--quiet', volume)
+    except exceptions.CommandFailed as error:
+        if _BUSY.search(str(error)):
+            raise exceptions.DeviceBusy(device=volume) from error
+        if not _ABSENT.search(str(error)):
+            raise
+
+
+@privileged.context.entrypoint
+def retag(group: str, name: str, add: tuple[str, ...],
+          remove: tuple[str, ...]) -> None:
+    """Add and remove tags in one change of the metadata."""
+    _lvm('lvchange', '--yes', '--quiet', *_tags('--deltag', remove),
+         *_tags('--addtag', add), _volume(group, name))
+
+
+@privileged.context.entrypoint
+def extend(group: str, name: str, size: int) -> None:
+    """Grow a volume to ``size`` bytes; it may have that size already."""
+    try:
+        _lvm('lvextend', '--yes', '--quiet', '--size', f'{int(size)}b',
+             _volume(group, name))
+    except exceptions.CommandFailed as error:
+        if not _SAME_SIZE.search(str(error)):
+            raise
+
+
+@privileged.context.entrypoint
+def activate(group: str) -> None:
+    """Make all volumes of the group usable on this node."""
+    _lvm('vgchange', '--yes', '--quiet', '--activate', 'y', _group(group))
+
+
+@privileged.context.entrypoint
+def zero(group: str, name: str) -> None:
+    """Overwrite a whole volume with zeros, durably."""
+    path = f'/dev/{_volume(group, name)}'
+    size = int((block.sysfs(path) / 'size').read_text()) * units.SECTOR
+    process.run(['dd', 'if=/dev/zero', f'of={path}', 'bs=1M',
+                 f'count={size}', 'iflag=count_bytes', 'oflag=direct',
+                 'conv=nocreat,fsync', 'status=none'], _WRITE_SECONDS)
+
+
+@privileged.context.entrypoint
+def read_head(group: str, name: str, size: int) -> bytes:
+    """The first bytes of a volume, from the disk rather than a cache.
+
+    :param size: a multiple of 4096, at most 1 MiB
+    """
+    if not 0 < size <= _HEAD_LIMIT or size % 4096:
+        raise ValueError(f'cannot read a head of {size} bytes')
+    return process.run_binary(
+        ['dd', f'if=/dev/{_volume(group, name)}', 'bs=4096',
+         f'count={size // 4096}', 'iflag=direct', 'status=none'], _SECONDS)
+
+
+@privileged.context.entrypoint
+def backup_identity(group: str) -> tuple[str, int] | None:
+    """Uuid and sequence number of the group in LVM's own backup of it.
+
+    LVM writes that file after each change, unless the host's configuration
+    forbids it. Reading it starts no process.
+
+    :returns: None if there is no such file
+    """
+    try:
+        with open(BACKUPS / _group(group), errors='replace') as backup:
+            found = _IDENTITY.search(backup.read(_BACKUP_HEAD))
+    except OSError:
+        return None
+    return (found[1], int(found[2])) if found else None

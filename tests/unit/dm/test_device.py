@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+
+import unittest
+from unittest import mock
+
+from cinder_dmclone.dm import device
+from cinder_dmclone.dm import table
+from cinder_dmclone import exceptions
+from cinder_dmclone.units import Sectors
+
+NAME = 'dmclone-clone-1'
+LINEAR = table.Table.single(Sectors(8), table.Linear('1:1'))
+OTHER = table.Table.single(Sectors(8), table.Linear('1:2'))
+CLONE = table.Table.single(
+    Sectors(8), table.Clone('1:1', '1:2', '1:3', Sectors(8)))
+QUEUE = table.Table.single(Sectors(8), table.Multipath(None, True))
+PATH = table.Table.single(Sectors(8), table.Multipath('8:0', True))
+
+
+def row(name: str = NAME, uuid: str | None = None, opened: int = 0,
+        suspended: str = 'Active', readonly: str = 'Writeable',
+        tables: str = 'Live') -> str:
+    uuid = uuid or 'CINDER-DMCLONE-' + name.removeprefix('dmclone-')
+    return (f'{name}|{uuid}|254|7|{opened}|{suspended}|{readonly}|{tables}\n')
+
+
+class DeviceMapperTest(unittest.TestCase):
+
+    def setUp(self) -> None:
+        patcher = mock.patch.object(device, 'dm', wraps=None)
+        self.dm = patcher.start()
+        self.addCleanup(patcher.stop)
+        for name in ('SEPARATOR', 'COLUMNS', 'UUID_PREFIX'):
+            setattr(self.dm, name, getattr(patcher.temp_original, name))
+        self.now = 0.0
+        self.mapper = device.DeviceMapper(self._sleep, lambda: self.now)
+
+    def _sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def _there(self, live: table.Table, **fields: str) -> None:
+        self.dm.inspect.return_value = (row(**fields), f'{live}\n')
+
+    def _calls(self) -> list[str]:
+        return [call[0] for call in self.dm.method_calls
+                if call[0] != 'inspect']
+
+    def test_devices(self) -> None:
+        self.dm.inspect.return_value = (
+            row(opened=2, readonly='Read-only') + row('dmclone-front-a-1')
+            + row('dmclone-x', uuid='LVM-abc') + row('dmclone-gone'),
+            'vg-lv: 0 8 linear 1:1 0\n'
+            f'{NAME}: 0 8 linear 1:1 0\n'
+            f'{NAME}: 8 8 linear 1:2 0\n'
+            'dmclone-front-a-1: \n'
+            'dmclone-x: 0 8 error\n')
+        self.assertEqual({
+            NAME: device.Device(
+                NAME, 'CINDER-DMCLONE-clone-1', '254:7',
+                table.Table.parse('0 8 linear 1:1 0\n8 8 linear 1:2 0'), 2,
+                suspended=False, readonly=True),
+            'dmclone-front-a-1': device.Device(
+                'dmclone-front-a-1', 'CINDER-DMCLONE-front-a-1', '254:7',
+                table.Table(), 0, suspended=False, readonly=False),
+        }, self.mapper.devices())
+        self.assertEqual(1, self.dm.inspect.call_count)
+
+    def test_no_devices(self) -> None:
+        self.dm.inspect.return_value = ('No devices found\n',
+                                        'No devices found\n')
+        self.assertEqual({}, self.mapper.devices())
+
+    def test_devnum(self) -> None:
+        self._there(LINEAR)
+        self.assertEqual('254:7', self.mapper.devnum(NAME))
+        self.dm.inspect.return_value = ('', '')
+        with self.assertRaises(exceptions.NoSuchDevice):
+            self.mapper.devnum(NAME)
+
+    def test_apply_creates(self) -> None:
+        self.dm.inspect.return_value = ('', '')
+        self.mapper.apply(NAME, LINEAR, readonly=True)
+        self.dm.create.assert_called_once_with(NAME, '0 8 linear 1:1 0', True)
+
+    def test_apply_leaves_what_is_right(self) -> None:
+        self._there(LINEAR)
+        self.mapper.apply(NAME, LINEAR)
+        self.assertEqual([], self._calls())
+
+    def test_apply_exchanges_in_one_resume(self) -> None:
+        self._there(LINEAR)
+        self.mapper.apply(NAME, OTHER)
+        self.assertEqual([
+            mock.call.load(NAME, '0 8 linear 1:2 0', False),
+            mock.call.swap(NAME, False)], self.dm.method_calls[1:])
+
+    def test_apply_noflush(self) -> None:
+        self._there(QUEUE)
+        self.mapper.apply(NAME, PATH, noflush=True)
+        self.dm.swap.assert_called_once_with(NAME, True)
+
+    def test_apply_changes_read_only(self) -> None:
+        self._there(LINEAR)
+        self.mapper.apply(NAME, LINEAR, readonly=True)
+        self.dm.load.assert_called_once_with(NAME, '0 8 linear 1:1 0', True)
+
+    def test_apply_resumes(self) -> None:
+        self._there(LINEAR, suspended='Suspended')
+        self.mapper.apply(NAME, LINEAR)
+        self.assertEqual(['resume'], self._calls())
+
+    def test_apply_drops_a_table_that_a_crash_left(self) -> None:
+        self._there(LINEAR, tables='Both')
+        self.mapper.apply(NAME, LINEAR)
+        self.assertEqual(['resume'], self._calls())
+
+    def test_apply_finishes_a_creation(self) -> None:
+        for tables in ('None', 'Inactive'):
+            self.dm.reset_mock()
+            self._there(table.Table(), tables=tables)
+            self.mapper.apply(NAME, CLONE)
+            self.assertEqual(['load', 'activate'], self._calls())
+
+    def test_apply_resumes_the_old_table_when_the_exchange_fails(self) -> None:
+        for error in (exceptions.CommandTimeout, exceptions.CommandFailed):
+            self.dm.reset_mock()
+            self._there(LINEAR)
+            self.dm.swap.side_effect = error('x')
+            with self.assertRaises(error):
+                self.mapper.apply(NAME, OTHER)
+            self.assertEqual(['load', 'swap', 'resume'], self._calls())
+
+    def test_apply_never_changes_a_clone(self) -> None:
+        self._there(CLONE)
+        with self.assertRaises(exceptions.TableRefused):
+            self.mapper.apply(NAME, LINEAR)
+        self.assertEqual([], self._calls())
+
+    def test_apply_loads_only_multipath_over_multipath(self) -> None:
+        self._there(QUEUE)
+        with self.assertRaises(exceptions.TableRefused):
+            self.mapper.apply(NAME, LINEAR)
+        self.assertEqual([], self._calls())
+
+    def test_remove_waits_for_passing_openers(self) -> None:
+        self.dm.remove.side_effect = [exceptions.DeviceBusy('x')] * 3 + [None]
+        self.mapper.remove(NAME)
+        self.assertEqual(4, self.dm.remove.call_count)
+
+    def test_remove_gives_up(self) -> None:
+        self.dm.remove.side_effect = exceptions.DeviceBusy('x')
+        with self.assertRaises(exceptions.DeviceBusy):
+            self.mapper.remove(NAME)
+        self.assertEqual(5.0, self.now)
+
+    def test_message(self) -> None:
+        self.mapper.message(NAME, 'hydration_threshold', '8')
+        self.dm.message.assert_called_once_with(
+            NAME, ('hydration_threshold', '8'))
+
+    def test_clone_status(self) -> None:
+        self.dm.status.return_value = (
+            '0 8 clone 8 2/1024 8 1/1 0 0 0 rw\n')
+        self.assertTrue(self.mapper.clone_status(NAME, True).complete)
+        self.dm.status.assert_called_once_with(NAME, True)
+
+    def test_clone_status_of_something_else(self) -> None:
+        self.dm.status.return_value = '0 8 linear \n'
+        with self.assertRaises(ValueError):
+            self.mapper.clone_status(NAME)
+
+    def test_multipath_status(self) -> None:
+        self.dm.status.return_value = (
+            '0 8 multipath 2 0 0 0 1 1 A 0 1 0 8:0 A 0 \n')
+        self.assertEqual(
+            {'8:0': True}, self.mapper.multipath_status(NAME).paths)
+
+    def test_statuses(self) -> None:
+        self.dm.statuses.return_value = (
+            'vg-lv: 0 8 linear \n'
+            'dmclone-clone-1: 0 8 clone Fail\n'
+            'dmclone-front-1: 0 8 linear \n'
+            'dmclone-empty: \n'
+            'mpatha: 0 8 multipath 2 0 0 0 0 0 \n'
+            'dmclone-source-1: 0 8 multipath 2 0 0 0 0 0 \n')
+        found = self.mapper.statuses()
+        self.assertEqual(['dmclone-clone-1', 'dmclone-source-1'],
+                         sorted(found))
+        self.assertEqual('fail', found['dmclone-clone-1'].mode)
+
+    def test_clone_statuses(self) -> None:
+        self.dm.statuses.return_value = 'dmclone-clone-1: 0 8 clone Fail\n'
+        self.assertEqual(['dmclone-clone-1'],
+                         list(self.mapper.clone_statuses()))
+        self.dm.statuses.assert_called_once_with('clone')
+
+    def test_targets(self) -> None:
+        self.dm.targets.return_value = (
+            'clone            v1.0.0\nlinear           v1.4.0\n')
+        self.assertEqual({'clone', 'linear'}, self.mapper.targets())

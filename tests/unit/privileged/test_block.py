@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+import pathlib
+import stat
+from unittest import mock
+
+from cinder_dmclone.privileged import block
+from tests.unit.privileged import test_dm
+
+
+class BlockTest(test_dm.Case):
+
+    def setUp(self) -> None:
+        super().setUp()
+        patcher = mock.patch.object(
+            block.os, 'stat', return_value=mock.Mock(st_mode=stat.S_IFBLK))
+        self.stat = patcher.start()
+        self.addCleanup(patcher.stop)
+
+    def test_flush(self) -> None:
+        block.flush(('/dev/sda', '/dev/mapper/dmclone-x'))
+        self.assertEqual([['sync', '/dev/sda', '/dev/mapper/dmclone-x']],
+                         self._argv())
+
+    def test_drop_cache(self) -> None:
+        block.drop_cache('/dev/sda')
+        self.assertEqual([['blockdev', '--flushbufs', '/dev/sda']],
+                         self._argv())
+
+    def test_sysfs(self) -> None:
+        self.stat.return_value = mock.Mock(st_rdev=os.makedev(254, 7))
+        self.assertEqual(pathlib.Path('/sys/dev/block/254:7'),
+                         block.sysfs('/dev/dm-7'))
+
+    def test_only_devices(self) -> None:
+        for path in ('/etc/passwd', 'sda', '/dev/../etc/passwd', '/dev/a b',
+                     '/dev/', '-f'):
+            with self.assertRaises(ValueError):
+                block.flush((path,))
+        self.stat.return_value = mock.Mock(st_mode=stat.S_IFREG)
+        with self.assertRaises(ValueError):
+            block.drop_cache('/dev/shm/x')
+        self.run_.assert_not_called()

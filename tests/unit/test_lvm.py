@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+
+import json
+import pathlib
+import tempfile
+import unittest
+from unittest import mock
+
+from cinder_dmclone import lvm
+from cinder_dmclone.units import Bytes
+
+# As LVM 2.03.16 prints it.
+REPORT = json.dumps({'report': [{
+    'vg': [{'vg_name': 'vg', 'vg_uuid': 'Z3ohjl', 'vg_seqno': '20',
+            'vg_size': '107369988096', 'vg_free': '106560487424',
+            'vg_extent_size': '4194304'}],
+    'pv': [{'pv_name': '/dev/sda'}, {'pv_name': '/dev/sdb1'}],
+    'lv': [{'lv_name': 'volume-1', 'lv_size': '268435456',
+            'lv_tags': 'own:1,lent:n/x:2', 'lv_kernel_major': '254',
+            'lv_kernel_minor': '3', 'lv_device_open': 'open',
+            'origin': ''},
+           {'lv_name': '_snapshot-2', 'lv_size': '268435456',
+            'lv_tags': '', 'lv_kernel_major': '-1',
+            'lv_kernel_minor': '-1', 'lv_device_open': '',
+            'origin': 'volume-1'},
+           {'lv_name': '[pool_tmeta]', 'lv_size': '4194304',
+            'lv_tags': '', 'lv_kernel_major': '-1',
+            'lv_kernel_minor': '-1', 'lv_device_open': '',
+            'origin': ''}],
+    'pvseg': [{}], 'seg': [{}]}]})
+
+
+class VolumeGroupTest(unittest.TestCase):
+
+    def setUp(self) -> None:
+        for name in ('lvm', 'block'):
+            patcher = mock.patch.object(lvm, name)
+            setattr(self, name, patcher.start())
+            self.addCleanup(patcher.stop)
+        self.lvm.report.return_value = REPORT
+        self.group = lvm.VolumeGroup('vg')
+
+    def test_report(self) -> None:
+        with mock.patch.object(lvm, '_block_size', side_effect=[512, 4096]):
+            report = self.group.report()
+        self.assertEqual(
+            ('vg', 'Z3ohjl', 107369988096, 106560487424, 4194304, 4096,
+             ('/dev/sda', '/dev/sdb1')),
+            (report.name, report.uuid, report.size, report.free,
+             report.extent_size, report.block_size, report.disks))
+        self.assertEqual({
+            'volume-1': lvm.LogicalVolume(
+                'volume-1', '/dev/vg/volume-1', Bytes(268435456),
+                frozenset(['own:1', 'lent:n/x:2']), '254:3', open=True),
+            '_snapshot-2': lvm.LogicalVolume(
+                '_snapshot-2', '/dev/vg/_snapshot-2', Bytes(268435456),
+                frozenset(), None, open=False, origin='volume-1'),
+        }, report.lvs)
+
+    def test_token_equals_while_nothing_changed(self) -> None:
+        token = self.group.report().token
+        self.lvm.backup_identity.return_value = ('Z3ohjl', 20)
+        self.assertEqual(token, self.group.changed_token())
+        for other in (('Z3ohjl', 21), ('other', 20), None):
+            self.lvm.backup_identity.return_value = other
+            self.assertNotEqual(token, self.group.changed_token())
+
+    def test_create(self) -> None:
+        self.group.create('volume-1', Bytes(4096), ['own:1'])
+        self.lvm.create.assert_called_once_with(
+            'vg', 'volume-1', 4096, ('own:1',))
+        self.lvm.zero.assert_not_called()
+
+    def test_create_zeroed(self) -> None:
+        self.group.create('dmclone-meta-1', Bytes(4096), [], zero=True)
+        self.lvm.zero.assert_called_once_with('vg', 'dmclone-meta-1')
+
+    def test_retag(self) -> None:
+        self.group.retag('volume-1', add=['a'], remove=['b'])
+        self.lvm.retag.assert_called_once_with(
+            'vg', 'volume-1', ('a',), ('b',))
+
+    def test_flush_needs_one_report_at_most(self) -> None:
+        self.group.flush()
+        self.group.report()
+        self.group.flush()
+        self.assertEqual([mock.call(('/dev/sda', '/dev/sdb1'))] * 2,
+                         self.block.flush.call_args_list)
+        self.assertEqual(2, self.lvm.report.call_count)
+
+
+class BlockSizeTest(unittest.TestCase):
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.sys = pathlib.Path(folder.name)
+        patcher = mock.patch.object(lvm.block, 'sysfs',
+                                    return_value=self.sys / '8:1')
+        patcher.start()
+        self.addCleanup(patcher.stop)
+
+    def test_disk(self) -> None:
+        (self.sys / '8:1/queue').mkdir(parents=True)
+        (self.sys / '8:1/queue/logical_block_size').write_text('4096\n')
+        self.assertEqual(4096, lvm._block_size('/dev/sda'))
+
+    def test_partition(self) -> None:
+        (self.sys / 'disk/queue').mkdir(parents=True)
+        (self.sys / 'disk/queue/logical_block_size').write_text('4096\n')
+        (self.sys / 'disk/part').mkdir()
+        (self.sys / 'disk/part/partition').write_text('1\n')
+        (self.sys / '8:1').symlink_to('disk/part')
+        self.assertEqual(4096, lvm._block_size('/dev/sda1'))
+
+    def test_missing(self) -> None:
+        self.assertEqual(512, lvm._block_size('[unknown]'))
