@@ -48,7 +48,11 @@ class Command:
     def __init__(self, connect: Connect, argv: list[str],
                  input: bytes | None = None) -> None:
         self.argv = argv
-        self._socket = connect(10)
+        try:
+            self._socket = connect(10)
+        except OSError as exc:
+            raise LabError(f'{" ".join(argv)}: the node does not answer: '
+                           f'{exc}') from None
         self._buffer = b''
         self._output = {'O': bytearray(), 'R': bytearray()}
         self._code: int | None = None

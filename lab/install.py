@@ -18,8 +18,8 @@ from lab.processes import run
 PYTHON = '/usr/bin/python3'
 PACKAGES = (
     'e2fsprogs', 'fio', 'gcc', 'iproute2', 'kmod', 'libc6-dev', 'lvm2',
-    'mariadb-server-core', 'open-iscsi', 'python3-venv', 'rabbitmq-server',
-    'sudo', 'udev', 'user-mode-linux')
+    'mariadb-client-core', 'mariadb-server-core', 'open-iscsi', 'procps',
+    'python3-venv', 'rabbitmq-server', 'sudo', 'udev', 'user-mode-linux')
 _REQUIREMENTS = pathlib.Path(__file__).with_name('requirements.txt')
 _POLICY = pathlib.Path('/usr/sbin/policy-rc.d')
 
@@ -27,9 +27,7 @@ _POLICY = pathlib.Path('/usr/sbin/policy-rc.d')
 def cache_directory() -> pathlib.Path:
     """Where things that are slow to make are kept between labs."""
     base = os.environ.get('XDG_CACHE_HOME') or '/var/cache'
-    path = pathlib.Path(base, 'cinder-dmclone-lab')
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+    return pathlib.Path(base, 'cinder-dmclone-lab')
 
 
 @contextlib.contextmanager
@@ -131,6 +129,7 @@ def ensure() -> pathlib.Path:
     Raises LabError with one line that says what the machine lacks.
     """
     check_machine()
+    cache_directory().mkdir(parents=True, exist_ok=True)
     with locked(cache_directory() / 'packages.lock'):
         install_packages()
     return base_virtualenv()

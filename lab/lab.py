@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import IO, Any
 
-from lab import agent, config, database, install, virtualenv
+from lab import config, database, install, virtualenv
 from lab.api import Api
 from lab.errors import CommandError, LabError
 from lab.network import Network
@@ -26,6 +26,9 @@ from lab.volume import VolumeService
 
 ROOT = pathlib.Path('/var/lib/cinder-dmclone-lab')
 DRIVER = 'cinder_dmclone.driver.DMCloneVolumeDriver'
+# The same with fault points: lab/faulty.py under a name of its own, because
+# the nodes do not have the package lab.
+FAULTY_DRIVER = 'dmclone_faulty.FaultyDriver'
 _JSON_VERBS = {'list', 'show', 'create'}
 
 
@@ -95,6 +98,7 @@ class Lab(Api):
     @classmethod
     def attach(cls, name: str | None = None) -> Lab:
         """The lab of that name that is up already."""
+        install.check_machine()
         lab = cls(name, keep=True)
         try:
             text = (lab.directory / 'lab.json').read_text()
@@ -185,6 +189,9 @@ class Lab(Api):
 
     def _install_checkout(self, base: pathlib.Path) -> None:
         virtualenv.install_checkout(base, self.venv, self.directory)
+        shutil.copy(pathlib.Path(__file__).with_name('faulty.py'),
+                    virtualenv.site_packages(self.venv)
+                    / 'dmclone_faulty.py')
         shutil.copytree(virtualenv.CHECKOUT / 'etc', self.directory / 'etc',
                         dirs_exist_ok=True)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import shutil
-import signal
 import socket
 from collections.abc import Sequence
 
-from lab import agent, install
+from lab import agent, install, mconsole
 from lab.errors import LabError
 from lab.network import Network, data_address, mgmt_address
 from lab.processes import Group, run, wait_for
@@ -101,7 +100,7 @@ class Node:
                                f'{self.console_log}')
             try:
                 return self.run('true', check=False, timeout=30).code == 0
-            except (OSError, LabError):
+            except (LabError, TimeoutError):
                 return False
         wait_for(f'boot of {self.name} (see {self.console_log})',
                  answers, timeout)
@@ -125,12 +124,16 @@ class Node:
             self.wait_booted()
 
     def freeze(self) -> None:
-        """Stop the node's processors; its peers see it fall silent."""
-        self._group.signal(signal.SIGSTOP)
+        """Stop the node's processor; its peers see it fall silent."""
+        mconsole.send(self._console_socket, 'stop')
 
     def thaw(self) -> None:
         """Undo freeze()."""
-        self._group.signal(signal.SIGCONT)
+        mconsole.send(self._console_socket, 'go')
+
+    @property
+    def _console_socket(self) -> pathlib.Path:
+        return self.directory / 'uml' / self.name / 'mconsole'
 
     # Network
 
@@ -154,7 +157,7 @@ class Node:
 
         Raises CommandError (status other than 0 and ``check``),
         TimeoutError (the command's process group is killed) or LabError
-        (the node went away).
+        (the node does not answer or went away).
         """
         data = input.encode() if isinstance(input, str) else input
         return agent.run_command(self._connect, _argv(command), check,

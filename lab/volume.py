@@ -20,6 +20,7 @@ _FAILED = 'Failed to initialize driver'
 # (but not its privileged helpers, which see it go) can be found and killed.
 _START = f'''
 cd /var/lib/cinder
+install -d -o cinder -g cinder /run/cinder
 rm -f {_PID}
 export PATH="$1/bin:$PATH" HOME=/var/lib/cinder
 setsid sh -c 'echo $$ >{_PID}
