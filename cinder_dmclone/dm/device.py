@@ -7,6 +7,7 @@ Nothing is remembered: what there is, is asked from the kernel.
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from typing import Callable
 
@@ -74,10 +75,11 @@ class DeviceMapper:
 
         :raises NoSuchDevice: if it does not
         """
-        device = self._find(name)
-        if device is None:
-            raise exceptions.NoSuchDevice(device=name)
-        return device.devnum
+        try:
+            number = os.stat(f'/dev/mapper/{name}').st_rdev
+        except FileNotFoundError:
+            raise exceptions.NoSuchDevice(device=name) from None
+        return f'{os.major(number)}:{os.minor(number)}'
 
     def open_count(self, devnum: str) -> int:
         """Openers of a dm device, in the kernel and outside; also an LV's."""

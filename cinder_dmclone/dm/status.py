@@ -108,17 +108,19 @@ class MultipathStatus:
         words = iter(text.split())
         paths = {}
         try:
-            _features, _handler = _list(words), _list(words)
-            groups, _next_group = int(next(words)), next(words)
+            _list(words)  # features
+            _list(words)  # hardware handler
+            groups = int(next(words))
+            next(words)  # the group used next
             for _ in range(groups):
-                _state, _selector = next(words), _list(words)
+                next(words)  # state of the group
+                _list(words)  # of the path selector
                 count, arguments = int(next(words)), int(next(words))
                 for _ in range(count):
-                    path, state, _failures = (
-                        next(words), next(words), next(words))
+                    path, state = next(words), next(words)
                     paths[path] = state == 'A'
-                    for _ in range(arguments):
-                        next(words)
+                    for _ in range(1 + arguments):
+                        next(words)  # failures, and of the path selector
         except StopIteration:
             raise ValueError(f'{text!r} is not a multipath status') from None
         return cls(paths)

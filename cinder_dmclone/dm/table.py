@@ -151,14 +151,18 @@ class Multipath:
 
     @classmethod
     def parse(cls, words: Iterator[str]) -> Self:
-        features, _handler = _counted(words), _counted(words)
+        features = _counted(words)
+        _counted(words)  # hardware handler
         if 'bio' not in features:
             raise ValueError('not in bio mode')
-        groups, _next_group = int(next(words)), next(words)
+        groups = int(next(words))
+        next(words)  # the group used next
         path = None
         if groups:
-            _selector, _arguments = next(words), _counted(words)
-            paths, _path_arguments = int(next(words)), next(words)
+            next(words)  # path selector
+            _counted(words)  # its arguments
+            paths = int(next(words))
+            next(words)  # arguments per path
             if (groups, paths) != (1, 1):
                 raise ValueError('more than one path')
             path = _devnum(next(words))
