@@ -136,8 +136,8 @@ def collect(world: world_module.World) -> dict[str, Unit]:
 
 def _collect_lvs(world: world_module.World,
                  found: dict[str, dict[str, typing.Any]]) -> None:
-    reports = {group.name: group.report().lvs
-               for group in (world.group, world.meta_group)}
+    groups = {group.name: group for group in (world.group, world.meta_group)}
+    reports = {name: group.report().lvs for name, group in groups.items()}
     for group_name, lvs in reports.items():
         for name, lv in lvs.items():
             uuid = names.lv_uuid(name)

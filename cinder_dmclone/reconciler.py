@@ -18,10 +18,9 @@ from cinder_dmclone import decide
 from cinder_dmclone import exceptions
 from cinder_dmclone import facts
 from cinder_dmclone import records
-from cinder_dmclone import relocation
 from cinder_dmclone import rows
-from cinder_dmclone import serving
 from cinder_dmclone import stack
+from cinder_dmclone import steps
 from cinder_dmclone import world as world_module
 
 LOG = logging.getLogger(__name__)
@@ -171,7 +170,7 @@ class Reconciler:
     def _work_and_plan(self, lv: str, unit: facts.Unit) -> None:
         decision = decide.Decision(Step.WAIT)
         try:
-            decision = self._work(lv)
+            decision = self._work(unit)
         except Exception:
             # The other LVs must not suffer; this one is tried again.
             LOG.exception('LV %s: a step failed; trying again later.', lv)
@@ -221,29 +220,39 @@ class Reconciler:
 
     # -- steps under the lock -----------------------------------------------
 
-    def _work(self, lv: str) -> decide.Decision:
+    def _work(self, unit: facts.Unit) -> decide.Decision:
         """Take steps until there is nothing to do now."""
+        lv = unit.lv
         answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
         decision = decide.Decision(Step.WAIT)
         for _ in range(MAX_STEPS):
             try:
-                decision = self._one_step(lv, answers)
+                decision = self._one_step(unit, answers)
+            except exceptions.VolumeLocked as error:
+                # Whoever holds it may well be doing what is needed.
+                LOG.debug('LV %(lv)s: %(error)s',
+                          {'lv': lv, 'error': error.msg})
+                return decide.Decision(Step.WAIT, error.msg)
             except exceptions.DMCloneException as error:
                 LOG.warning('LV %(lv)s: %(error)s Trying again later.',
                             {'lv': lv, 'error': error.msg})
                 return decide.Decision(Step.WAIT, error.msg)
             if decision.step in _ENDS:
                 return decision
-            if decision.ask and not self._ask(decision, lv, answers):
+            if decision.ask and not self._ask(decision, unit, answers):
                 return decide.Decision(Step.WAIT, 'a peer does not answer')
         LOG.error('LV %(lv)s takes no end of steps, the last is %(step)s.',
                   {'lv': lv, 'step': decision.step})
         return decide.Decision(Step.WAIT, 'too many steps')
 
-    def _one_step(self, lv: str,
+    def _one_step(self, seen: facts.Unit,
                   answers: dict[str, typing.Any]) -> decide.Decision:
-        unit = stack.refresh(self._world, lv)
-        row = self._facts(unit, self._rows([unit])).row
+        """Decide once more under the lock, and take the step.
+
+        :param seen: the unit as it was; tells which lock to take
+        """
+        lv = seen.lv
+        row = self._facts(seen, self._rows([seen])).row
         volume = row.id if row else lv
         with self._world.locks.volume(volume, LOCK_SECONDS):
             decision, known = self._decide_now(lv, answers)
@@ -251,7 +260,7 @@ class Reconciler:
                 return decide.Decision(Step.WAIT, 'the row changed')
             if decision.step in _ENDS or decision.ask:
                 return decision
-            self._take(decision, known)
+            steps.take(self._world, decision, known)
         if decision.step in _REMOVALS:
             self._remove(lv, volume, answers)
         return decision
@@ -276,13 +285,12 @@ class Reconciler:
             self._facts(unit, self._rows([unit])), **answers)
         return decide.decide(known), known
 
-    def _ask(self, decision: decide.Decision, lv: str,
+    def _ask(self, decision: decide.Decision, unit: facts.Unit,
              answers: dict[str, typing.Any]) -> bool:
         """Put the question, without the lock; whether it was answered."""
-        ask = decision.ask
+        ask, lv = decision.ask, unit.lv
         assert ask is not None
         here = records.Location(self._world.settings.node, lv)
-        unit = stack.refresh(self._world, lv)
         try:
             if decision.step is Step.ASK_SHOW:
                 answers['shown'][ask] = self._world.peers.show(ask.node,
@@ -307,98 +315,12 @@ class Reconciler:
             decision, known = self._decide_now(lv, {})
             if decision.step not in _SETTLING:
                 break
-            self._take(decision, known)
+            steps.take(self._world, decision, known)
         self.nominate(lv)
         return decision, known
-
-    def _take(self, decision: decide.Decision, known: facts.Facts) -> None:
-        LOG.info('LV %(lv)s: %(step)s (%(why)s)',
-                 {'lv': known.unit.lv, 'step': decision.step.value,
-                  'why': decision.why})
-        step = getattr(self, '_do_' + decision.step.name.lower())
-        step(decision, known)
-
-    def _do_withdraw(self, decision: decide.Decision,
-                     known: facts.Facts) -> None:
-        relocation.withdraw(self._world, _row(known))
-
-    def _do_reclaim(self, decision: decide.Decision,
-                    known: facts.Facts) -> None:
-        for tag in decision.lent:
-            relocation.reclaim(self._world, known.unit, tag)
-
-    def _do_adopt(self, decision: decide.Decision,
-                  known: facts.Facts) -> None:
-        relocation.adopt(self._world, known.unit, _row(known))
-
-    def _do_assemble(self, decision: decide.Decision,
-                     known: facts.Facts) -> None:
-        stack.assemble(self._world, known.unit)
-
-    def _do_reconnect(self, decision: decide.Decision,
-                      known: facts.Facts) -> None:
-        if not stack.reconnect(self._world, known.unit):
-            raise exceptions.NotYet(
-                volume=_row(known).id, node=self._world.settings.node,
-                reason='the lender cannot be reached')
-
-    def _do_hydrate(self, decision: decide.Decision,
-                    known: facts.Facts) -> None:
-        stack.hydrate(self._world, known.unit)
-
-    def _do_finish(self, decision: decide.Decision,
-                   known: facts.Facts) -> None:
-        if not stack.is_complete(self._world, known.unit):
-            raise exceptions.NotYet(
-                volume=_row(known).id, node=self._world.settings.node,
-                reason='the clone is not complete on disk')
-        stack.swap(self._world, known.unit)
-
-    def _do_complete(self, decision: decide.Decision,
-                     known: facts.Facts) -> None:
-        row = _row(known)
-        stack.dismantle(self._world, known.unit)
-        if row.source:
-            self._world.rows.complete(row)
-            self._world.peers.nudge(row.source.node, row.id)
-
-    def _do_consumers(self, decision: decide.Decision,
-                      known: facts.Facts) -> None:
-        world, unit = self._world, known.unit
-        for name in decision.drop:
-            for iqn, state in unit.exports.items():
-                if state.device == name.path:
-                    world.exporter.remove(iqn)
-            world.dm.remove(str(name))
-        for name in decision.make:
-            stack.consume(world, unit, name)
-        if decision.initiators:
-            serving.export(world, unit, _row(known).id, decision.initiators)
-
-    def _do_lend(self, decision: decide.Decision,
-                 known: facts.Facts) -> None:
-        for tag in decision.lent:
-            relocation.export(self._world, known.unit, tag)
-
-    def _do_release(self, decision: decide.Decision,
-                    known: facts.Facts) -> None:
-        stack.strip(self._world, known.unit)
-
-    def _do_erase(self, decision: decide.Decision,
-                  known: facts.Facts) -> None:
-        stack.strip(self._world, known.unit)
-
-    def _do_discard(self, decision: decide.Decision,
-                    known: facts.Facts) -> None:
-        stack.teardown(self._world, known.unit)
 
 
 def _spawn(function: typing.Callable[..., None],
            *arguments: typing.Any) -> None:
     threading.Thread(target=function, args=arguments, daemon=True,
                      name='dmclone-step').start()
-
-
-def _row(known: facts.Facts) -> rows.Row:
-    assert known.row is not None
-    return known.row

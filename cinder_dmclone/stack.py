@@ -127,7 +127,7 @@ def _data(unit: Unit) -> facts.lvm.LogicalVolume:
 
 # -- a copy -----------------------------------------------------------------
 
-def build(world: World, copy: Copy, front: bool) -> Unit:
+def build(world: World, copy: Copy, front: bool) -> None:
     """Make a copy that can be read and written at once; nothing hydrates.
 
     :raises LoginFailed, SourceMismatch: if the lender cannot be reached
@@ -139,6 +139,9 @@ def build(world: World, copy: Copy, front: bool) -> Unit:
     world.meta_group.create(
         names.meta_lv(lv), metadata.size(size, settings.region_size),
         [records.print_tag(records.Meta(lv, 0, copy.iqn))], zero=True)
+    # A login leaves a node record, which outlives a power cut: so must the
+    # LV, which alone tells whose it is.
+    flush_records(world)
     disk = world.importer.login(copy.source, LOGIN_SECONDS)
     unit = refresh(world, lv)
     _apply_source(world, unit, disk.devnum)
@@ -154,7 +157,6 @@ def build(world: World, copy: Copy, front: bool) -> Unit:
         add=[records.print_tag(records.Meta(lv, 1, copy.iqn))],
         remove=[records.print_tag(records.Meta(lv, 0, copy.iqn))])
     flush_records(world)
-    return refresh(world, lv)
 
 
 def flush_records(world: World) -> None:
@@ -229,7 +231,8 @@ def _apply_clone(world: World, unit: Unit,
         world.dm.apply(
             str(name), table.Table.single(
                 units.Bytes(source.size).to_sectors(), target))
-    return refresh(world, unit.lv)
+    made = world.dm.devices()[str(name)]
+    return dataclasses.replace(unit, devices={**unit.devices, name: made})
 
 
 def _regions(amount: units.Bytes, region: units.Sectors) -> int:

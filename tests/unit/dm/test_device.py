@@ -71,11 +71,13 @@ class DeviceMapperTest(unittest.TestCase):
         self.assertEqual({}, self.mapper.devices())
 
     def test_devnum(self) -> None:
-        self._there(LINEAR)
-        self.assertEqual('254:7', self.mapper.devnum(NAME))
-        self.dm.inspect.return_value = ('', '')
-        with self.assertRaises(exceptions.NoSuchDevice):
-            self.mapper.devnum(NAME)
+        with mock.patch.object(device.os, 'stat') as stat:
+            stat.return_value.st_rdev = device.os.makedev(254, 7)
+            self.assertEqual('254:7', self.mapper.devnum(NAME))
+            stat.assert_called_once_with(f'/dev/mapper/{NAME}')
+            stat.side_effect = FileNotFoundError
+            with self.assertRaises(exceptions.NoSuchDevice):
+                self.mapper.devnum(NAME)
 
     def test_apply_creates(self) -> None:
         self.dm.inspect.return_value = ('', '')

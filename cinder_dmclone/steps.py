@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps that ``decide`` names, one function each.
+
+Every step is idempotent and leaves what the next decision understands if it
+is interrupted. The caller holds the volume's lock.
+"""
+
+from __future__ import annotations
+
+import typing
+
+from oslo_log import log as logging
+
+from cinder_dmclone import decide
+from cinder_dmclone import exceptions
+from cinder_dmclone import facts
+from cinder_dmclone import relocation
+from cinder_dmclone import rows
+from cinder_dmclone import serving
+from cinder_dmclone import stack
+from cinder_dmclone import world as world_module
+
+LOG = logging.getLogger(__name__)
+
+Decision = decide.Decision
+Facts = facts.Facts
+Step = decide.Step
+World = world_module.World
+
+
+def take(world: World, decision: Decision, known: Facts) -> None:
+    """Do what was decided."""
+    LOG.info('LV %(lv)s: %(step)s%(why)s',
+             {'lv': known.unit.lv, 'step': decision.step.value,
+              'why': f' ({decision.why})' if decision.why else ''})
+    _STEPS[decision.step](world, decision, known)
+
+
+def _row(known: Facts) -> rows.Row:
+    assert known.row is not None
+    return known.row
+
+
+def _withdraw(world: World, decision: Decision, known: Facts) -> None:
+    relocation.withdraw(world, _row(known))
+
+
+def _reclaim(world: World, decision: Decision, known: Facts) -> None:
+    for tag in decision.lent:
+        relocation.reclaim(world, known.unit, tag)
+
+
+def _adopt(world: World, decision: Decision, known: Facts) -> None:
+    relocation.adopt(world, known.unit, _row(known))
+
+
+def _assemble(world: World, decision: Decision, known: Facts) -> None:
+    stack.assemble(world, known.unit)
+
+
+def _reconnect(world: World, decision: Decision, known: Facts) -> None:
+    if not stack.reconnect(world, known.unit):
+        raise exceptions.NotYet(
+            volume=_row(known).id, node=world.settings.node,
+            reason='the lender cannot be reached')
+
+
+def _hydrate(world: World, decision: Decision, known: Facts) -> None:
+    stack.hydrate(world, known.unit)
+
+
+def _finish(world: World, decision: Decision, known: Facts) -> None:
+    if not stack.is_complete(world, known.unit):
+        raise exceptions.NotYet(
+            volume=_row(known).id, node=world.settings.node,
+            reason='the clone is not complete on disk')
+    stack.swap(world, known.unit)
+
+
+def _complete(world: World, decision: Decision, known: Facts) -> None:
+    row = _row(known)
+    stack.dismantle(world, known.unit)
+    if row.source:
+        world.rows.complete(row)
+        world.peers.nudge(row.source.node, row.id)
+
+
+def _consumers(world: World, decision: Decision, known: Facts) -> None:
+    unit = known.unit
+    for name in decision.drop:
+        for iqn, state in unit.exports.items():
+            if state.device == name.path:
+                world.exporter.remove(iqn)
+        world.dm.remove(str(name))
+    for name in decision.make:
+        stack.consume(world, unit, name)
+    if decision.initiators:
+        serving.export(world, unit, _row(known).id, decision.initiators)
+
+
+def _lend(world: World, decision: Decision, known: Facts) -> None:
+    for tag in decision.lent:
+        relocation.export(world, known.unit, tag)
+
+
+def _strip(world: World, decision: Decision, known: Facts) -> None:
+    stack.strip(world, known.unit)
+
+
+def _discard(world: World, decision: Decision, known: Facts) -> None:
+    stack.teardown(world, known.unit)
+
+
+_STEPS: dict[Step, typing.Callable[[World, Decision, Facts], None]] = {
+    Step.WITHDRAW: _withdraw,
+    Step.RECLAIM: _reclaim,
+    Step.ADOPT: _adopt,
+    Step.ASSEMBLE: _assemble,
+    Step.RECONNECT: _reconnect,
+    Step.HYDRATE: _hydrate,
+    Step.FINISH: _finish,
+    Step.COMPLETE: _complete,
+    Step.CONSUMERS: _consumers,
+    Step.LEND: _lend,
+    # The LV itself goes after it was erased, without the lock.
+    Step.RELEASE: _strip,
+    Step.ERASE: _strip,
+    Step.DISCARD: _discard,
+}
