@@ -18,9 +18,10 @@ import typing
 
 from cinder_dmclone import driver, world
 
-FAULT = '/run/dmclone-fault'
-FREEZE = '/run/dmclone-freeze'
-HOLD = '/run/dmclone-hold'
+# In a directory of cinder-volume's user, who removes and renames them.
+FAULT = '/run/cinder/dmclone-fault'
+FREEZE = '/run/cinder/dmclone-freeze'
+HOLD = '/run/cinder/dmclone-hold'
 
 PORTS = ('rows', 'group', 'meta_group', 'dm', 'exporter', 'importer',
          'peers')
