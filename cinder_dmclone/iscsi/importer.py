@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 import time
 
@@ -178,7 +179,7 @@ class Importer:
                 reason = f'the session is {state}'
             elif time.monotonic() > rescan_at:
                 self._rescan(iqn)
-                rescan_at = deadline
+                rescan_at = math.inf
             if time.monotonic() > deadline:
                 break
             time.sleep(POLL_SECONDS)

@@ -17,7 +17,7 @@ SYSFS = pathlib.Path('/sys')
 
 LOGGED_IN = 'LOGGED_IN'
 
-_OURS = re.compile(rf'^iqn\.[0-9a-z.:-]+{names.IQN_MARK}[0-9a-f]{{8,64}}$')
+_OURS = re.compile(rf'iqn\.[0-9a-z.:-]+{names.IQN_MARK}[0-9a-f]{{8,64}}')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Session:
 
 def is_ours(iqn: str) -> bool:
     """Whether a target name is one that this driver makes."""
-    return len(iqn) <= 223 and _OURS.match(iqn) is not None
+    return len(iqn) <= 223 and _OURS.fullmatch(iqn) is not None
 
 
 def sessions(root: pathlib.Path | None = None) -> list[Session]:

@@ -25,10 +25,11 @@ from cinder_dmclone.privileged import scsi
 
 INITIATOR = pathlib.Path('/etc/iscsi/initiatorname.iscsi')
 # Debian and Red Hat; upstream's default.
-NODES = (pathlib.Path('/etc/iscsi/nodes'), pathlib.Path('/var/lib/iscsi/nodes'))
+NODES = (pathlib.Path('/etc/iscsi/nodes'),
+         pathlib.Path('/var/lib/iscsi/nodes'))
 
-_PORTAL = re.compile(r'^(\[[0-9a-fA-F:.]+\]|[0-9.]+):[0-9]{1,5}$')
-_CREDENTIAL = re.compile(r'^[!-~]{1,255}$')
+_PORTAL = re.compile(r'(\[[0-9a-fA-F:.]+\]|[0-9.]+):[0-9]{1,5}')
+_CREDENTIAL = re.compile(r'[!-~]{1,255}')
 
 # What we decide; all else is the operator's, in iscsid.conf. The
 # replacement timeout is: with the default (120 s) an outage shorter than
@@ -87,9 +88,9 @@ def write_record(iqn: str, portal: str, user: str, password: str) -> None:
     :raises CommandFailed, CommandTimeout: if iscsiadm cannot make it
     """
     _check(iqn)
-    if not _PORTAL.match(portal):
+    if not _PORTAL.fullmatch(portal):
         raise ValueError(f'{portal} is not ip:port')
-    if not (_CREDENTIAL.match(user) and _CREDENTIAL.match(password)):
+    if not (_CREDENTIAL.fullmatch(user) and _CREDENTIAL.fullmatch(password)):
         raise ValueError(f'The credentials for {iqn} cannot be written')
     wanted = {**_RECORD, _USER: user, _PASSWORD: password}
     host, _colon, port = portal.rpartition(':')

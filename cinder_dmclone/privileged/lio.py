@@ -45,8 +45,8 @@ CHANGE_SECONDS = 30
 
 _LOCK = threading.Lock()
 _DEVICE = re.compile(
-    rf'^/dev/mapper/{names.DM_PREFIX}(loan|serve)-[0-9a-f-]+$')
-_SERIAL = re.compile(r'^[0-9a-f-]{36}$')
+    rf'/dev/mapper/{names.DM_PREFIX}(loan|serve)-[0-9a-f-]+')
+_SERIAL = re.compile(r'[0-9a-f-]{36}')
 
 _FIRST_NUMBER = 1 << 20
 
@@ -145,11 +145,11 @@ def ensure(iqn: str, device: str, serial: str, readonly: bool,
         disabled and the next call goes on
     """
     _check_iqn(iqn)
-    if not _DEVICE.match(device) or not _SERIAL.match(serial):
+    if not _DEVICE.fullmatch(device) or not _SERIAL.fullmatch(serial):
         raise ValueError(f'{device} with serial {serial} is not exported')
     with _exclusive(), _explained(iqn):
         # Before anything is taken away.
-        os.stat(device)
+        _devnum(device)
         try:
             _build(iqn, device, serial, readonly, grants, ip, port)
         except _rtslib().RTSLibBrokenLink:
@@ -167,7 +167,7 @@ def _build(iqn: str, device: str, serial: str, readonly: bool,
         _remove(iqn)
         storage = [_make_backstore(iqn, device, serial, readonly)]
     lib = _rtslib()
-    tpg = lib.TPG(lib.Target(lib.FabricModule('iscsi'), iqn), 1)
+    tpg = lib.TPG(_target(iqn), 1)
     for name, value in _TPG_ATTRIBUTES.items():
         if tpg.get_attribute(name) != value:
             tpg.set_attribute(name, value)
@@ -194,10 +194,11 @@ def revoke(iqn: str, initiator: str) -> None:
     """Take an initiator's access away; its session ends."""
     _check_iqn(iqn)
     with _exclusive(), _explained(iqn):
-        tpg = _tpg(iqn)
-        for acl in tpg.node_acls if tpg else ():
-            if acl.node_wwn == initiator.lower():
-                acl.delete()
+        lib = _rtslib()
+        if (CONFIGFS / 'iscsi' / iqn / 'tpgt_1').is_dir():
+            for acl in lib.TPG(_target(iqn), 1).node_acls:
+                if acl.node_wwn == initiator.lower():
+                    acl.delete()
 
 
 def _backstores(iqn: str) -> list[pathlib.Path]:
@@ -211,14 +212,18 @@ def _backstore_is_right(path: pathlib.Path, device: str, serial: str,
     if _read(path / 'enable') != '1' or not devnum:
         return False
     # The name may lead elsewhere by now: what counts is the device held.
-    node = os.stat(device).st_rdev
     return (
-        (os.major(node), os.minor(node)) == tuple(map(int, devnum.groups()))
+        _devnum(device) == (int(devnum[1]), int(devnum[2]))
         and _read(path / 'udev_path') == device
         and f'readonly: {int(readonly)}' in info
         and _serial(path) == serial
         and all(_read(path / 'attrib' / name) == value
                 for name, value in _BACKSTORE_ATTRIBUTES.items()))
+
+
+def _devnum(device: str) -> tuple[int, int]:
+    node = os.stat(device).st_rdev
+    return os.major(node), os.minor(node)
 
 
 def _make_backstore(iqn: str, device: str, serial: str,
@@ -237,7 +242,7 @@ def _free_number(iqn: str) -> int:
     By the IQN, so that one left empty by a crash is used again, and above
     those that rtslib gives out, so that no other process takes it meanwhile.
     """
-    number = _FIRST_NUMBER + int(iqn.rpartition('-')[2][:7], 16)
+    number = _number(iqn)
     while True:
         path = CONFIGFS / f'core/iblock_{number}'
         with contextlib.suppress(OSError):
@@ -245,6 +250,10 @@ def _free_number(iqn: str) -> int:
         if not path.exists():
             return number
         number += 1
+
+
+def _number(iqn: str) -> int:
+    return _FIRST_NUMBER + int(iqn.rpartition('-')[2][:7], 16)
 
 
 def _ensure_lun(tpg: Any, storage: pathlib.Path) -> None:
@@ -302,7 +311,7 @@ def _ensure_portal(tpg: Any, ip: str, port: int) -> None:
 def _remove(iqn: str) -> None:
     lib = _rtslib()
     if (CONFIGFS / 'iscsi' / iqn).is_dir():
-        lib.Target(lib.FabricModule('iscsi'), iqn, 'lookup').delete()
+        _target(iqn).delete()
     for storage in _backstores(iqn):
         for attempt in range(5):
             try:
@@ -310,17 +319,17 @@ def _remove(iqn: str) -> None:
                 break
             except FileNotFoundError:
                 time.sleep(0.1 * attempt)
+    with contextlib.suppress(OSError):
+        # Left empty by a crash.
+        (CONFIGFS / f'core/iblock_{_number(iqn)}').rmdir()
     if _backstores(iqn):
         raise exceptions.TargetUnusable(
             reason=f'the backstore of {iqn} cannot be removed')
 
 
-def _tpg(iqn: str) -> Any:
-    if not (CONFIGFS / 'iscsi' / iqn / 'tpgt_1').is_dir():
-        return None
+def _target(iqn: str) -> Any:
     lib = _rtslib()
-    return lib.TPG(lib.Target(lib.FabricModule('iscsi'), iqn, 'lookup'), 1,
-                   'lookup')
+    return lib.Target(lib.FabricModule('iscsi'), iqn)
 
 
 def _serial(backstore: pathlib.Path) -> str:

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from unittest import mock
+
+import ddt
+from oslotest import base
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import units
+from cinder_dmclone.iscsi import importer
+from tests.unit.iscsi import sysfs
+
+IQN = 'iqn.2010-10.org.openstack:dmclone-0123456789abcdef0123456789abcdef'
+SERIAL = '11111111-2222-3333-4444-555555555555'
+SOURCE = importer.Source(IQN, '192.0.2.1:3260', SERIAL, units.Bytes(1 << 20),
+                         512, 'user', 'secret')
+IDENTITY = {'serial': SERIAL, 'size': 1 << 20, 'block_size': 512,
+            'readonly': True}
+AWAY = exceptions.CommandFailed(command='iscsiadm', code=8,
+                                stderr='connection timed out')
+
+
+class Clock:
+    """Time that passes only by sleeping; ``at`` runs things on the way."""
+
+    def __init__(self):
+        self.now = 1000.0
+        self.at = {}
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+        for when in sorted(self.at):
+            if when <= self.now - 1000:
+                self.at.pop(when)()
+
+
+@ddt.ddt
+class ImporterTest(base.BaseTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.sysfs = self.useFixture(sysfs.Sysfs())
+        self.clock = Clock()
+        self.enterContext(mock.patch(
+            'cinder_dmclone.iscsi.importer.time', self.clock))
+        self.iscsi = self.enterContext(mock.patch(
+            'cinder_dmclone.iscsi.importer.iscsi', autospec=True))
+        self.iscsi.identity.return_value = dict(IDENTITY)
+        self.iscsi.login.side_effect = self.logged_in()
+        self.importer = importer.Importer()
+
+    def logged_in(self, **session):
+        return lambda *_args: self.sysfs.add(1, IQN, **session)
+
+    def test_login(self):
+        disk = self.importer.login(SOURCE, 15)
+        self.assertEqual(importer.Disk('/dev/sda', '8:0', 'LOGGED_IN'), disk)
+        self.iscsi.write_record.assert_called_once_with(
+            IQN, SOURCE.portal, 'user', 'secret')
+        self.iscsi.identity.assert_called_once_with(IQN, '8:0', mock.ANY)
+
+    def test_login_again(self):
+        self.sysfs.add(1, IQN)
+        self.importer.login(SOURCE, 15)
+        self.iscsi.login.assert_not_called()
+        self.iscsi.identity.assert_called_once_with(IQN, '8:0', mock.ANY)
+
+    def test_login_is_never_killed_early(self):
+        self.importer.login(SOURCE, 1)
+        self.iscsi.login.assert_called_once_with(IQN, importer.LOGIN_SECONDS)
+
+    def test_disk_comes_late(self):
+        self.iscsi.login.side_effect = self.logged_in(disk=None)
+
+        def scanned():
+            self.sysfs.drop(1)
+            self.sysfs.add(2, IQN)
+
+        self.clock.at[1] = scanned
+        self.assertEqual('/dev/sda', self.importer.login(SOURCE, 15).path)
+        self.iscsi.rescan.assert_not_called()
+
+    def test_disk_missed_by_the_first_scan(self):
+        self.sysfs.add(1, IQN, disk=None)
+
+        def rescan(*_args):
+            self.sysfs.drop(1)
+            self.sysfs.add(2, IQN)
+
+        self.iscsi.rescan.side_effect = rescan
+        self.assertEqual('/dev/sda', self.importer.login(SOURCE, 15).path)
+
+    def test_no_disk(self):
+        self.iscsi.login.side_effect = self.logged_in(disk=None)
+        self.iscsi.rescan.side_effect = AWAY
+        error = self.assertRaises(exceptions.LoginFailed,
+                                  self.importer.login, SOURCE, 15)
+        self.assertIn('shows no disk', str(error))
+        self.iscsi.rescan.assert_called_once_with(IQN, mock.ANY)
+        self.assertLess(self.clock.now, 1016)
+
+    @ddt.data(AWAY, exceptions.CommandTimeout(command='iscsiadm', seconds=1))
+    def test_lender_away(self, error):
+        self.iscsi.login.side_effect = error
+        raised = self.assertRaises(exceptions.LoginFailed,
+                                   self.importer.login, SOURCE, 15)
+        self.assertIn(error.msg, str(raised))
+        self.assertNotIn('secret', str(raised))
+
+    def test_no_record(self):
+        self.iscsi.write_record.side_effect = AWAY
+        self.assertRaises(exceptions.LoginFailed, self.importer.login,
+                          SOURCE, 15)
+        self.iscsi.login.assert_not_called()
+
+    def test_session_in_recovery_is_waited_for(self):
+        self.sysfs.add(1, IQN, state='FAILED')
+        self.clock.at[2] = lambda: self.sysfs.set(1, 'LOGGED_IN')
+        disk = self.importer.relogin(IQN, 15)
+        self.assertEqual('LOGGED_IN', disk.state)
+
+    def test_session_stays_in_recovery(self):
+        self.sysfs.add(1, IQN, state='FAILED')
+        error = self.assertRaises(exceptions.LoginFailed,
+                                  self.importer.relogin, IQN, 15)
+        self.assertIn('FAILED', str(error))
+
+    def test_session_ends_meanwhile(self):
+        self.sysfs.add(1, IQN, state='FAILED')
+        self.clock.at[2] = lambda: self.sysfs.drop(1)
+        error = self.assertRaises(exceptions.LoginFailed,
+                                  self.importer.relogin, IQN, 15)
+        self.assertIn('ended', str(error))
+
+    def test_relogin_needs_no_secret(self):
+        self.importer.relogin(IQN, 15)
+        self.iscsi.login.assert_called_once_with(IQN, 15)
+        self.iscsi.write_record.assert_not_called()
+        self.iscsi.identity.assert_not_called()
+
+    @ddt.data(('serial', 'other'), ('size', 512), ('block_size', 4096),
+              ('readonly', False))
+    @ddt.unpack
+    def test_verify(self, name, value):
+        self.iscsi.identity.return_value[name] = value
+        error = self.assertRaises(exceptions.SourceMismatch,
+                                  self.importer.login, SOURCE, 15)
+        self.assertIn(name, str(error))
+
+    def test_verify_outdated_size(self):
+        self.iscsi.login.side_effect = self.logged_in(sectors=100)
+        error = self.assertRaises(exceptions.SourceMismatch,
+                                  self.importer.login, SOURCE, 15)
+        self.assertIn('51200', str(error))
+
+    def test_logout(self):
+        self.sysfs.add(1, IQN)
+        self.iscsi.logout.side_effect = lambda *_args: self.sysfs.drop(1)
+        self.importer.logout(IQN)
+        self.iscsi.delete_record.assert_called_once_with(IQN)
+
+    def test_logout_of_nothing(self):
+        self.importer.logout(IQN)
+        self.iscsi.delete_record.assert_called_once_with(IQN)
+
+    def test_logout_that_reports_an_error_but_works(self):
+        self.sysfs.add(1, IQN)
+        self.clock.at[1] = lambda: self.sysfs.drop(1)
+        self.iscsi.logout.side_effect = AWAY
+        self.importer.logout(IQN)
+        self.iscsi.delete_record.assert_called_once_with(IQN)
+
+    def test_logout_refused(self):
+        self.sysfs.add(1, IQN)
+        self.iscsi.logout.side_effect = AWAY
+        error = self.assertRaises(exceptions.InitiatorUnusable,
+                                  self.importer.logout, IQN)
+        self.assertIn('connection timed out', str(error))
+        self.iscsi.delete_record.assert_not_called()
+
+    def test_lists(self):
+        self.sysfs.add(1, IQN)
+        self.iscsi.records.return_value = (IQN,)
+        self.assertEqual({IQN}, self.importer.sessions())
+        self.assertEqual({IQN}, self.importer.records())
+        self.assertEqual('8:0', self.importer.disk(IQN).devnum)
+        self.assertIsNone(self.importer.disk(IQN.replace('0', '1')))
+
+    @ddt.data(True, False)
+    def test_check(self, running):
+        text = 'x @ISCSIADM_ABSTRACT_NAMESPACE\n' if running else 'x\n'
+        self.iscsi.initiator_name.return_value = 'iqn.x'
+        with mock.patch('pathlib.Path.read_text', autospec=True,
+                        return_value=text):
+            if running:
+                self.importer.check()
+            else:
+                self.assertRaises(exceptions.InitiatorUnusable,
+                                  self.importer.check)
+
+    def test_check_initiator(self):
+        self.iscsi.initiator_name.side_effect = exceptions.InitiatorUnusable(
+            reason='none')
+        self.assertRaises(exceptions.InitiatorUnusable, self.importer.check)
+
+    def test_secret_is_not_shown(self):
+        self.assertNotIn('secret', repr(SOURCE))

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+
+import pathlib
+import tempfile
+from unittest import mock
+
+import ddt
+from oslotest import base
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import privileged
+from cinder_dmclone.privileged import iscsi
+from tests.unit.iscsi import sysfs
+
+IQN = 'iqn.2010-10.org.openstack:dmclone-0123456789abcdef0123456789abcdef'
+FOREIGN = 'iqn.2010-10.org.openstack:volume-1'
+PORTAL = '192.0.2.1:3260'
+SECRET = 'a-very-secret-one'
+
+# What `-o new` writes, shortened; some lines are the operator's.
+NEW = '''# BEGIN RECORD 2.1.8
+node.name = {iqn}
+node.tpgt = 1
+node.startup = automatic
+node.session.auth.authmethod = None
+node.session.auth.username_in = somebody
+node.session.auth.password_in = else
+node.session.timeo.replacement_timeout = 77
+node.conn[0].timeo.login_timeout = 15
+# END RECORD
+'''
+
+
+class IscsiadmMixin:
+    """iscsiadm and its records in a temporary directory."""
+
+    def setUp(self):
+        super().setUp()
+        self.sysfs = self.useFixture(sysfs.Sysfs())
+        privileged.context.set_client_mode(False)
+        self.addCleanup(privileged.context.set_client_mode, True)
+        self.root = pathlib.Path(self.enterContext(
+            tempfile.TemporaryDirectory()))
+        self.nodes = self.root / 'var/nodes'
+        self.enterContext(mock.patch.object(
+            iscsi, 'NODES', (self.root / 'etc/nodes', self.nodes)))
+        self.process = self.enterContext(mock.patch(
+            'cinder_dmclone.privileged.process.run', autospec=True,
+            side_effect=self.iscsiadm))
+        self.fails = False
+
+    def iscsiadm(self, argv, timeout, input=None):
+        self.assertNotIn(SECRET, ' '.join(argv))
+        if self.fails:
+            raise exceptions.CommandFailed(command=argv[0], code=8,
+                                           stderr='away')
+        if 'new' in argv:
+            host, _colon, port = argv[argv.index('-p') + 1].rpartition(':')
+            path = self.nodes / IQN / f'{host.strip("[]")},{port}'
+            path.mkdir(parents=True)
+            (path / 'default').write_text(NEW.format(iqn=IQN))
+            (path / 'default').chmod(0o666)
+            static = self.nodes.parent / 'static'
+            static.mkdir(exist_ok=True)
+            (static / f'{IQN},x').symlink_to(path)
+        return ''
+
+    def commands(self):
+        return [' '.join(call.args[0]) for call in self.process.mock_calls]
+
+    def record(self):
+        return self.nodes / IQN / '192.0.2.1,3260,1/default'
+
+
+@ddt.ddt
+class RecordTest(IscsiadmMixin, base.BaseTestCase):
+
+    def test_write(self):
+        iscsi.write_record(IQN, PORTAL, 'user', SECRET)
+        values = iscsi._parse(self.record().read_text())
+        self.assertEqual(IQN, values['node.name'])
+        self.assertEqual('user', values['node.session.auth.username'])
+        self.assertEqual(SECRET, values['node.session.auth.password'])
+        self.assertEqual('CHAP', values['node.session.auth.authmethod'])
+        self.assertEqual('manual', values['node.startup'])
+        self.assertEqual('10', values['node.conn[0].timeo.login_timeout'])
+        self.assertEqual('1',
+                         values['node.session.initial_login_retry_max'])
+        self.assertEqual('77',
+                         values['node.session.timeo.replacement_timeout'])
+        self.assertNotIn('node.session.auth.password_in', values)
+        self.assertEqual(0o600, self.record().stat().st_mode & 0o777)
+        self.assertEqual(['nodes', 'static'], sorted(
+            path.name for path in self.nodes.parent.iterdir()))
+
+    def test_right_record_is_left_alone(self):
+        iscsi.write_record(IQN, PORTAL, 'user', SECRET)
+        before = self.record().stat()
+        self.process.reset_mock()
+        iscsi.write_record(IQN, PORTAL, 'user', SECRET)
+        self.assertEqual(before.st_ino, self.record().stat().st_ino)
+        self.process.assert_not_called()
+
+    def test_other_portal_and_secret(self):
+        iscsi.write_record(IQN, '192.0.2.9:3260', 'user', 'other')
+        iscsi.write_record(IQN, PORTAL, 'user', SECRET)
+        self.assertEqual([self.record()], iscsi._files(IQN))
+        self.assertIn(SECRET, self.record().read_text())
+
+    def test_damaged_record(self):
+        iscsi.write_record(IQN, PORTAL, 'user', SECRET)
+        self.record().write_text('')
+        iscsi.write_record(IQN, PORTAL, 'user', SECRET)
+        self.assertIn(SECRET, self.record().read_text())
+
+    def test_ipv6(self):
+        iscsi.write_record(IQN, '[fd00::1]:3260', 'user', SECRET)
+        self.assertEqual(['fd00::1,3260,1'], [
+            path.name for path in (self.nodes / IQN).iterdir()])
+        self.process.reset_mock()
+        iscsi.write_record(IQN, '[fd00::1]:3260', 'user', SECRET)
+        self.process.assert_not_called()
+
+    def test_interrupted_before_the_secret(self):
+        with mock.patch.object(iscsi, '_replace', autospec=True,
+                               side_effect=OSError):
+            self.assertRaises(OSError, iscsi.write_record, IQN, PORTAL,
+                              'user', SECRET)
+        iscsi.write_record(IQN, PORTAL, 'user', SECRET)
+        self.assertIn(SECRET, self.record().read_text())
+
+    def test_record_in_an_unknown_place(self):
+        with mock.patch.object(iscsi, 'NODES', (self.root / 'etc/nodes',)):
+            error = self.assertRaises(
+                exceptions.CommandFailed, iscsi.write_record, IQN, PORTAL,
+                'user', SECRET)
+        self.assertNotIn(SECRET, str(error))
+
+    @ddt.data(('not a portal', 'user', SECRET),
+              (PORTAL + '\n', 'user', SECRET),
+              (PORTAL, 'us er', SECRET),
+              (PORTAL, 'user', SECRET + '\nnode.startup = automatic'),
+              (PORTAL, 'user', SECRET + '\n'),
+              (PORTAL, 'user', ''))
+    @ddt.unpack
+    def test_bad_arguments(self, portal, user, password):
+        error = self.assertRaises(ValueError, iscsi.write_record, IQN,
+                                  portal, user, password)
+        self.assertNotIn(SECRET, str(error))
+
+    def test_records(self):
+        self.assertEqual([], iscsi.records())
+        iscsi.write_record(IQN, PORTAL, 'user', SECRET)
+        (self.nodes / FOREIGN / '192.0.2.1,3260,1').mkdir(parents=True)
+        (self.nodes / FOREIGN / '192.0.2.1,3260,1/default').write_text('x')
+        self.assertEqual([IQN], iscsi.records())
+
+    @ddt.data(True, False)
+    def test_delete(self, refused):
+        iscsi.write_record(IQN, PORTAL, 'user', SECRET)
+        (self.nodes / FOREIGN).mkdir()
+        self.fails = refused
+        iscsi.delete_record(IQN)
+        self.assertEqual([], iscsi.records())
+        self.assertEqual([FOREIGN],
+                         [path.name for path in self.nodes.iterdir()])
+        self.assertEqual([], list((self.nodes.parent / 'static').iterdir()))
+        self.process.reset_mock()
+        iscsi.delete_record(IQN)
+        self.process.assert_not_called()
+
+
+@ddt.ddt
+class SessionTest(IscsiadmMixin, base.BaseTestCase):
+
+    def test_login(self):
+        iscsi.login(IQN, 13)
+        self.assertEqual([f'iscsiadm -m node -T {IQN} --login'],
+                         self.commands())
+        self.assertEqual(13, self.process.call_args.kwargs['timeout'])
+
+    def test_login_fails(self):
+        self.fails = True
+        self.assertRaises(exceptions.CommandFailed, iscsi.login, IQN, 13)
+
+    def test_somebody_else_logged_in_first(self):
+        self.fails = True
+        self.sysfs.add(1, IQN)
+        iscsi.login(IQN, 13)
+
+    def test_logout_of_every_session(self):
+        self.sysfs.add(1, FOREIGN)
+        self.sysfs.add(2, IQN)
+        self.sysfs.add(5, IQN)
+        iscsi.logout(IQN, 20)
+        self.assertEqual(['iscsiadm -m session -r 2 --logout',
+                          'iscsiadm -m session -r 5 --logout'],
+                         self.commands())
+
+    def test_logout_of_nothing(self):
+        iscsi.logout(IQN, 20)
+        self.process.assert_not_called()
+
+    def test_rescan(self):
+        iscsi.rescan(IQN, 3)
+        self.process.assert_not_called()
+        self.sysfs.add(4, IQN)
+        iscsi.rescan(IQN, 3)
+        self.assertEqual(['iscsiadm -m session -r 4 --rescan'],
+                         self.commands())
+
+    def test_identity_of_another_disk(self):
+        ask = self.enterContext(mock.patch(
+            'cinder_dmclone.privileged.scsi.identity', autospec=True))
+        self.assertRaises(exceptions.SourceMismatch, iscsi.identity, IQN,
+                          '8:0', 5)
+        self.sysfs.add(1, IQN, disk='sdb', devnum='8:16')
+        self.assertRaises(exceptions.SourceMismatch, iscsi.identity, IQN,
+                          '8:0', 5)
+        ask.assert_not_called()
+        iscsi.identity(IQN, '8:16', 5)
+        ask.assert_called_once_with('/dev/sdb', 5)
+
+    @ddt.data(FOREIGN, '', f'../{IQN}', IQN + '\n')
+    def test_foreign_names_refused(self, iqn):
+        for function, arguments in (
+                (iscsi.login, (1,)), (iscsi.logout, (1,)),
+                (iscsi.rescan, (1,)), (iscsi.delete_record, ()),
+                (iscsi.identity, ('8:0', 1)),
+                (iscsi.write_record, (PORTAL, 'user', SECRET))):
+            self.assertRaises(ValueError, function, iqn, *arguments)
+        self.process.assert_not_called()
+
+
+@ddt.ddt
+class InitiatorTest(IscsiadmMixin, base.BaseTestCase):
+
+    @ddt.data('# x\nInitiatorName=iqn.1993-08.org.debian:01:ABC\n',
+              '  InitiatorName = iqn.1993-08.org.debian:01:abc')
+    def test_name(self, text):
+        path = self.root / 'name'
+        path.write_text(text)
+        with mock.patch.object(iscsi, 'INITIATOR', path):
+            self.assertEqual('iqn.1993-08.org.debian:01:abc',
+                             iscsi.initiator_name())
+
+    @ddt.data(None, '', '# InitiatorName=iqn.x\n', 'InitiatorName=\n')
+    def test_no_name(self, text):
+        path = self.root / 'name'
+        if text is not None:
+            path.write_text(text)
+        with mock.patch.object(iscsi, 'INITIATOR', path):
+            self.assertRaises(exceptions.InitiatorUnusable,
+                              iscsi.initiator_name)
