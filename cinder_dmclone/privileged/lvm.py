@@ -2,8 +2,8 @@
 """LVM, as root: one function per verb, for logical volumes of ours only.
 
 LVM looks for physical volumes on every block device. On a source whose
-lender is away that read never ends, so our commands skip our devices, on top
-of what the host's configuration says.
+lender is away that read never ends, so our commands skip our devices and the
+imported disks, on top of what the host's configuration says.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _BUSY = re.compile(r'in use|is used by another device')
 _SAME_SIZE = re.compile(r'matches existing size')
 _IDENTITY = re.compile(r'\bid = "([^"]+)"\s+seqno = (\d+)')
 
-# Matches every name that udev gives to our dm devices and to imported disks.
+SYS_BLOCK = pathlib.Path('/sys/block')
+# Every name that udev gives to our dm devices.
 _REJECT = 'r!dmclone-!'
 _ACCEPT_ALL = frozenset(['a|.*|', 'a|.*/|', 'a/.*/', 'a|.|', 'a/./'])
 
@@ -72,13 +73,32 @@ def _tags(option: str, tags: tuple[str, ...]) -> list[str]:
     return [word for tag in tags for word in (option, tag)]
 
 
-@functools.cache
 def _filter() -> str:
     """The host's ``devices/filter`` with our devices rejected first.
 
-    ``global_filter`` stays in force beside it. A trailing accept-all is
-    dropped: it is what LVM does anyway, and it would accept our devices by
-    their other names.
+    ``global_filter`` stays in force beside it.
+    """
+    # An imported disk has no name of ours, but the exporter's as its model.
+    imported = sorted(
+        model.parent.parent.name for model in SYS_BLOCK.glob(
+            'sd*/device/model') if _model(model).startswith('dmclone'))
+    disks = [f'r!^/dev/({"|".join(imported)})$!'] if imported else []
+    return 'devices/filter=' + json.dumps([_REJECT, *disks, *_host_filter()])
+
+
+def _model(path: pathlib.Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ''  # the disk has just gone
+
+
+@functools.cache
+def _host_filter() -> list[str]:
+    """The host's ``devices/filter``, read once.
+
+    A trailing accept-all is dropped: it is what LVM does anyway, and it would
+    accept our devices by their other names.
     """
     try:
         text = process.run(['lvm', 'lvmconfig', 'devices/filter'], _SECONDS)
@@ -89,7 +109,7 @@ def _filter() -> str:
         patterns = [patterns]
     if patterns and patterns[-1] in _ACCEPT_ALL:
         patterns = patterns[:-1]
-    return 'devices/filter=' + json.dumps([_REJECT, *patterns])
+    return patterns
 
 
 def _lvm(*words: str) -> str:

@@ -166,9 +166,15 @@ class HostConfigurationTest(test_dm.Case):
 
     def setUp(self) -> None:
         super().setUp()
-        for function in (lvm._filter, lvm._no_autoactivation):
+        for function in (lvm._host_filter, lvm._no_autoactivation):
             function.cache_clear()
             self.addCleanup(function.cache_clear)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.sys = pathlib.Path(folder.name)
+        patcher = mock.patch.object(lvm, 'SYS_BLOCK', self.sys)
+        patcher.start()
+        self.addCleanup(patcher.stop)
 
     def test_no_filter_of_the_host(self) -> None:
         self.run_.side_effect = exceptions.CommandFailed('not found')
@@ -183,11 +189,23 @@ class HostConfigurationTest(test_dm.Case):
     def test_an_accept_all_is_dropped(self) -> None:
         for text in ('filter=["r|/dev/sdb|","a|.*|"]',
                      'filter=["r|/dev/sdb|","a/.*/"]'):
-            lvm._filter.cache_clear()
+            lvm._host_filter.cache_clear()
             self.run_.return_value = text
             self.assertEqual(
                 'devices/filter=["r!dmclone-!", "r|/dev/sdb|"]',
                 lvm._filter())
+
+    def test_imported_disks_are_rejected(self) -> None:
+        for name, model in (('sda', 'QEMU HARDDISK'),
+                            ('sdb', 'dmclone-0123abcd'),
+                            ('sdc', 'dmclone-4567cdef')):
+            (self.sys / name / 'device').mkdir(parents=True)
+            (self.sys / name / 'device/model').write_text(f'{model}\n')
+        (self.sys / 'sdd/device/model').mkdir(parents=True)  # unreadable
+        self.run_.return_value = 'filter=["a|.*|"]'
+        self.assertEqual(
+            'devices/filter=["r!dmclone-!", "r!^/dev/(sdb|sdc)$!"]',
+            lvm._filter())
 
     def test_a_single_pattern(self) -> None:
         self.run_.return_value = 'filter="a|.*|"'
