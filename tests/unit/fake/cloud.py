@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes, their crashes, and the control plane around them."""
+
+from __future__ import annotations
+
+import typing
+import uuid
+
+from oslo_serialization import jsonutils
+
+from cinder_dmclone import activation
+from cinder_dmclone import reconciler
+from cinder_dmclone import rows
+from cinder_dmclone import rpc
+from cinder_dmclone import service
+from cinder_dmclone import units
+from cinder_dmclone import world
+from tests.unit.fake import database
+from tests.unit.fake import iscsi
+from tests.unit.fake import mapper
+from tests.unit.fake import ports
+from tests.unit.fake import storage
+
+BACKEND = 'dmclone'
+POOL = 'pool'
+
+
+class Process:
+    """One cinder-volume: what a kill -9 ends."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.alive = True
+        port = self._port
+        group = port('group', node.group)
+        settings = world.Settings(
+            node=node.name, pool=POOL, portal=node.portal,
+            target_prefix='iqn.2010-10.org.openstack:',
+            region_size=storage.REGION, hydration_threshold=units.Bytes(1),
+            hydration_batch=units.Bytes(1), budget=45.0,
+            key=node.host.encode())
+        clock = node.cloud.clock
+        self.world = world.World(
+            settings=settings, group=group,
+            meta_group=(group if node.meta_group is node.group
+                        else port('meta_group', node.meta_group)),
+            rows=port('rows', rows.RowStore(clock.monotonic, clock.sleep)),
+            dm=port('dm', node.mapper),
+            exporter=port('exporter', node.exporter),
+            importer=port('importer', node.importer),
+            peers=port('peers', ports.Peers(self, BACKEND)),
+            locks=port('locks', ports.Locks(node.name,
+                                            node.cloud.lock_wait)),
+            clock=clock, erase=port('erase', node.erase))
+        self.loop = reconciler.Reconciler(
+            self.world, spawn=lambda function, *rest: function(*rest))
+        self.service = service.NodeService(self.world, self.loop)
+        self.endpoint = rpc.Endpoint(self.service)
+
+    def _port(self, name: str, target: typing.Any) -> typing.Any:
+        return ports.Port(self, name, target)
+
+    def check_alive(self) -> None:
+        if not self.alive:
+            raise ports.Killed()
+
+    def call(self, port: str, method: str,
+             function: typing.Callable[..., typing.Any],
+             arguments: tuple[typing.Any, ...],
+             named: dict[str, typing.Any]) -> typing.Any:
+        self.check_alive()
+        call = ports.Call(self.node.name, port, method, arguments)
+        self.node.cloud.calls.append(call)
+        self.node.cloud.before(call)
+        self.check_alive()
+        result = function(*arguments, **named)
+        self.check_alive()
+        self.node.cloud.after(call)
+        self.check_alive()
+        return result
+
+
+class Node:
+    """A machine. Its disks and node records outlive everything."""
+
+    def __init__(self, cloud: Cloud, host: str, gib: int = 100,
+                 block_size: int = 512, own_metadata: bool = False) -> None:
+        self.cloud = cloud
+        self.host = host
+        self.name = f'{host}@{BACKEND}'
+        self.portal = f'{host}:3260'
+        self.up = True
+        self._numbers = 0
+        self.group = storage.Group(self, 'volumes', units.Bytes.from_gib(gib),
+                                   block_size)
+        self.meta_group = (
+            storage.Group(self, 'fast', units.Bytes.from_gib(1), block_size)
+            if own_metadata else self.group)
+        self.mapper = mapper.Mapper(self)
+        self.exporter = iscsi.Exporter(self)
+        self.importer = iscsi.Importer(self)
+        self.erased: list[str] = []
+        self.process = Process(self)
+
+    @property
+    def connector(self) -> dict[str, typing.Any]:
+        """What Nova on this node says about itself."""
+        return {'host': self.host, 'initiator': self.importer.initiator(),
+                'ip': '192.0.2.1', 'multipath': False}
+
+    def number(self, major: str = '253') -> str:
+        self._numbers += 1
+        return f'{major}:{self._numbers}'
+
+    def erase(self, path: str, size: units.Bytes) -> None:
+        self.erased.append(path.rpartition('/')[2])
+
+    def complain(self, text: str) -> None:
+        self.cloud.complaints.append(f'{self.name}: {text}')
+
+    def kill(self) -> None:
+        """kill -9 of cinder-volume: the kernel does not notice."""
+        self.process.alive = False
+
+    def lose_power(self) -> None:
+        self.kill()
+        self.up = False
+        for group in (self.group, self.meta_group):
+            group.lose_power()
+        self.mapper.mapped.clear()
+        self.exporter.exports.clear()
+        self.importer.sessions_.clear()
+        self.cloud.lose_paths()
+
+    def start(self) -> None:
+        """Boot the node if need be, and start cinder-volume again."""
+        booted, self.up = not self.up, True
+        self.process = Process(self)
+        if booted:
+            activation.activate(self.process.world)
+        self.process.loop.run_once(everything=True)
+
+
+class Cloud:
+    """All nodes and the database."""
+
+    def __init__(self, *hosts: str, lock_wait: float = 0.0,
+                 **options: typing.Any) -> None:
+        self.lock_wait = lock_wait
+        self.clock = ports.Clock()
+        self.db = database.Database()
+        self.calls: list[ports.Call] = []
+        self.complaints: list[str] = []
+        self.late: list[ports.Message] = []
+        self.cut: set[frozenset[str]] = set()
+        self.fate: typing.Callable[[ports.Message], ports.Fate] = (
+            lambda message: ports.Fate.ARRIVES)
+        self.before: typing.Callable[[ports.Call], None] = (
+            lambda call: None)
+        self.after: typing.Callable[[ports.Call], None] = lambda call: None
+        self.nodes = {f'{host}@{BACKEND}': Node(self, host, **options)
+                      for host in hosts}
+        for node in self.nodes:
+            self.db.service(node)
+
+    # -- the network --------------------------------------------------------
+
+    def reachable(self, one: str, other: str) -> bool:
+        return (self.nodes[other].up
+                and frozenset((one, other)) not in self.cut)
+
+    def partition(self, one: Node, other: Node) -> None:
+        self.cut.add(frozenset((one.name, other.name)))
+        self.lose_paths()
+
+    def heal(self) -> None:
+        self.cut.clear()
+
+    def by_portal(self, asking: Node, portal: str) -> Node | None:
+        return next((node for node in self.nodes.values()
+                     if node.portal == portal
+                     and self.reachable(asking.name, node.name)), None)
+
+    def logged_in(self, lender: Node, iqn: str) -> set[str]:
+        return {node.importer.initiator() for node in self.nodes.values()
+                for disk in [node.importer.disk(iqn)]
+                if disk and disk.state == 'LOGGED_IN'}
+
+    def lose_paths(self) -> None:
+        for node in self.nodes.values():
+            node.mapper.lose_paths()
+
+    def deliver(self, message: ports.Message) -> ports.Answer | None:
+        """Carry a message out; None if its receiver died over it."""
+        process = self.nodes[message.target].process
+        if not process.alive:
+            return None
+        arguments = jsonutils.loads(jsonutils.dumps(message.arguments))
+        try:
+            return ports.Answer.of(
+                lambda: getattr(process.endpoint, message.method)(
+                    self.db.context, **arguments))
+        except ports.Killed:
+            return None
+
+    def deliver_late(self) -> None:
+        """Carry out what is still under way."""
+        waiting, self.late = self.late, []
+        for message in waiting:
+            if self.reachable(message.source, message.target) and (
+                    self.nodes[message.target].process.alive):
+                self.deliver(message)
+            else:
+                self.late.append(message)
+
+    # -- time ---------------------------------------------------------------
+
+    def tick(self, regions: int = 3) -> None:
+        """A minute passes."""
+        self.deliver_late()
+        for node in self.nodes.values():
+            if node.process.alive:
+                try:
+                    node.process.loop.run_once()
+                except ports.Killed:
+                    pass
+            if node.up:
+                node.mapper.hydrate(regions)
+        self.clock.sleep(reconciler.LATEST)
+
+    def settle(self, ticks: int = 25) -> None:
+        """Let time pass until the nodes have nothing to do any more."""
+        for _ in range(ticks):
+            before = len(self.calls)
+            self.tick()
+            if len(self.calls) == before and not self.late:
+                return
+
+    def restart(self) -> None:
+        """Start whatever does not run."""
+        for node in self.nodes.values():
+            if not node.process.alive:
+                try:
+                    node.start()
+                except ports.Killed:
+                    pass
+
+    # -- the control plane --------------------------------------------------
+
+    def create(self, node: Node, gib: int = 1) -> str:
+        """A new volume on a node, with its data written and flushed."""
+        volume_id = str(uuid.uuid4())
+        self.db.volume(volume_id, f'{node.name}#{POOL}', size=gib)
+        record = node.process.service.create(volume_id, volume_id, gib)
+        self.db.update(volume_id, provider_id=record, status='available')
+        return volume_id
+
+    def row(self, volume_id: str) -> rows.Row:
+        row = rows.RowStore().get(volume_id)
+        assert row
+        return row
+
+    def home(self, volume_id: str) -> Node:
+        return self.nodes[self.row(volume_id).node]
+
+    def reserve(self, volume_id: str) -> str:
+        self.db.update(volume_id, status='reserved')
+        return self.db.attachment(volume_id)
+
+    def connect(self, volume_id: str, attachment: str, node: Node) -> str:
+        """What PUT /attachments does; returns the device path."""
+        info = self.home(volume_id).process.service.connect(
+            volume_id, node.connector)
+        self.db.update_attachment(
+            attachment, attach_status='attaching',
+            connector=jsonutils.dumps(node.connector))
+        self.db.update(volume_id, status='attaching',
+                       attach_status='attaching')
+        assert info['driver_volume_type'] == 'local', info
+        return info['data']['device_path']
+
+    def complete(self, volume_id: str, attachment: str) -> None:
+        self.db.update_attachment(attachment, attach_status='attached')
+        self.db.update(volume_id, status='in-use', attach_status='attached')
+
+    def attach(self, volume_id: str, node: Node) -> tuple[str, str]:
+        """Reserve, connect, complete: the attachment and the path."""
+        attachment = self.reserve(volume_id)
+        path = self.connect(volume_id, attachment, node)
+        self.complete(volume_id, attachment)
+        return attachment, path
+
+    def detach(self, volume_id: str, attachment: str, node: Node) -> None:
+        self.home(volume_id).process.service.disconnect(
+            volume_id, node.connector, False)
+        self.forget(volume_id, attachment)
+
+    def forget(self, volume_id: str, attachment: str) -> None:
+        """An attachment goes without the driver being told."""
+        self.db.drop_attachment(attachment)
+        self.db.update(volume_id, status='available',
+                       attach_status='detached')
+
+    def delete(self, volume_id: str) -> None:
+        self.db.update(volume_id, status='deleting')
+        self.home(volume_id).process.service.delete(volume_id)
+        self.db.destroy(volume_id)

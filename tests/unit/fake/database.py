@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cinder's own schema on a throw-away sqlite database."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import tempfile
+import typing
+
+from cinder import objects
+
+# Importing any object registers command line options, which is refused once
+# a configuration was parsed.
+objects.register_all()
+
+from cinder import context  # noqa: E402
+from cinder.db import api  # noqa: E402
+from cinder.db import models  # noqa: E402
+from oslo_config import cfg  # noqa: E402
+import oslo_messaging as messaging  # noqa: E402
+import sqlalchemy as sa  # noqa: E402
+from sqlalchemy import exc as sa_exc  # noqa: E402
+
+CONF = cfg.CONF
+
+_TABLES = (models.VolumeAttachment, models.Snapshot, models.Message,
+           models.Volume, models.Service, models.VolumeType)
+
+_engine: sa.Engine | None = None
+
+
+def engine() -> sa.Engine:
+    """The database of this process, made on first use."""
+    global _engine
+    if _engine is None:
+        directory = tempfile.mkdtemp(prefix='dmclone-unit-')
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+        CONF([], project='cinder', default_config_files=[])
+        CONF.set_override('connection', 'sqlite:///' + os.path.join(
+            directory, 'cinder.sqlite'), group='database')
+        CONF.set_override('sqlite_synchronous', False, group='database')
+        # Failures are injected; the retries of the library would sleep.
+        CONF.set_override('max_retries', 0, group='database')
+        # Registers rpc_response_timeout.
+        messaging.get_rpc_client(messaging.get_rpc_transport(CONF, 'fake:/'),
+                                 messaging.Target())
+        _engine = api.get_engine()
+        models.BASE.metadata.create_all(_engine)
+    return _engine
+
+
+class Database:
+    """The rows of one test."""
+
+    def __init__(self) -> None:
+        self.statements: list[str] = []
+        self.context = context.get_admin_context()
+        with engine().begin() as connection:
+            for table in _TABLES:
+                connection.execute(sa.delete(table))
+        sa.event.listen(engine(), 'before_cursor_execute', self._before)
+        self._away = False
+
+    def close(self) -> None:
+        if sa.event.contains(engine(), 'before_cursor_execute',
+                             self._before):
+            sa.event.remove(engine(), 'before_cursor_execute', self._before)
+
+    def _before(self, connection: typing.Any, cursor: typing.Any,
+                statement: str, *rest: typing.Any) -> None:
+        self.statements.append(statement)
+        if self._away:
+            raise sa_exc.OperationalError(statement, None,
+                                          Exception('the server is away'))
+
+    @contextlib.contextmanager
+    def away(self) -> typing.Iterator[None]:
+        """No statement succeeds."""
+        self._away = True
+        try:
+            yield
+        finally:
+            self._away = False
+
+    def volume(self, volume_id: str, host: str, **values: typing.Any) -> None:
+        """Add a row as the API and the scheduler leave it."""
+        api.volume_create(self.context, {
+            'id': volume_id, 'host': host, 'size': 1, 'status': 'creating',
+            'volume_type_id': 'type', 'use_quota': True,
+            'project_id': 'project', **values})
+
+    def update(self, volume_id: str, **values: typing.Any) -> None:
+        api.volume_update(self.context, volume_id, values)
+
+    def destroy(self, volume_id: str) -> None:
+        api.volume_destroy(self.context, volume_id)
+
+    def snapshot(self, volume_id: str) -> None:
+        api.snapshot_create(self.context, {
+            'volume_id': volume_id, 'status': 'available',
+            'volume_size': 1})
+
+    def attachment(self, volume_id: str, **values: typing.Any) -> str:
+        """Add an attachment as ``reserve`` does; returns its id."""
+        found = api.volume_attach(self.context, {
+            'volume_id': volume_id, 'attach_status': 'reserved',
+            'instance_uuid': 'd53ab99e-5ab0-4374-b9e8-34c0e03b1a1f',
+            **values})
+        return found['id']
+
+    def update_attachment(self, attachment_id: str,
+                          **values: typing.Any) -> None:
+        api.volume_attachment_update(self.context, attachment_id, values)
+
+    def drop_attachment(self, attachment_id: str) -> None:
+        api.attachment_destroy(self.context, attachment_id)
+
+    def service(self, node: str) -> None:
+        api.service_create(self.context, {
+            'host': node, 'binary': 'cinder-volume',
+            'topic': 'cinder-volume', 'availability_zone': 'zone of ' + node,
+            'uuid': f'service of {node}'[:36]})
+
+    def all(self, model: typing.Any) -> list[typing.Any]:
+        with engine().connect() as connection:
+            return list(connection.execute(sa.select(model)))

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""iSCSI targets and sessions between the nodes of a cloud in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+from cinder_dmclone import exceptions
+from cinder_dmclone.iscsi import exporter
+from cinder_dmclone.iscsi import importer
+from cinder_dmclone.iscsi import sessions
+from cinder_dmclone import units
+
+if typing.TYPE_CHECKING:
+    from tests.unit.fake import cloud
+
+
+class Exporter:
+    """``iscsi.exporter.Exporter``: what configfs holds."""
+
+    def __init__(self, node: cloud.Node) -> None:
+        self._node = node
+        self.exports: dict[str, exporter.Export] = {}
+
+    def check(self) -> None:
+        """Always usable."""
+
+    def list(self) -> dict[str, exporter.ExportState]:
+        return {iqn: exporter.ExportState(
+            iqn=iqn, device=export.device, readonly=export.readonly,
+            serial=export.serial, enabled=True,
+            initiators=frozenset(g.initiator for g in export.grants),
+            sessions=frozenset(self._node.cloud.logged_in(self._node, iqn)))
+            for iqn, export in self.exports.items()}
+
+    def ensure(self, export: exporter.Export) -> None:
+        name = export.device.rpartition('/')[2]
+        if name not in self._node.mapper.mapped:
+            raise exceptions.TargetUnusable(reason=f'no device {name}')
+        readonly = self._node.mapper.mapped[name].readonly
+        if readonly and not export.readonly:
+            raise exceptions.TargetUnusable(reason=f'{name} is read-only')
+        self.exports[export.iqn] = export
+
+    def remove(self, iqn: str) -> None:
+        self.exports.pop(iqn, None)
+        self._node.cloud.lose_paths()
+
+    def revoke(self, iqn: str, initiator: str) -> None:
+        if iqn in self.exports:
+            export = self.exports[iqn]
+            self.exports[iqn] = dataclasses.replace(
+                export, grants=tuple(g for g in export.grants
+                                     if g.initiator != initiator))
+            self._node.cloud.lose_paths()
+
+    def opens(self, path: str) -> int:
+        return sum(export.device == path for export in self.exports.values())
+
+
+@dataclasses.dataclass
+class Record:
+    """A node record of open-iscsi: it outlives a reboot."""
+
+    portal: str
+    user: str
+    password: str
+
+
+class Importer:
+    """``iscsi.importer.Importer``: sessions end with the node."""
+
+    def __init__(self, node: cloud.Node) -> None:
+        self._node = node
+        self.records_: dict[str, Record] = {}
+        self.sessions_: dict[str, str] = {}
+
+    def check(self) -> None:
+        """Always usable."""
+
+    def initiator(self) -> str:
+        return f'iqn.1993-08.org.debian:01:{self._node.host}'
+
+    def sessions(self) -> set[str]:
+        return set(self.sessions_)
+
+    def records(self) -> set[str]:
+        return set(self.records_)
+
+    def disk(self, iqn: str) -> sessions.Disk | None:
+        devnum = self.sessions_.get(iqn)
+        if devnum is None:
+            return None
+        up = self._target(iqn) is not None
+        return sessions.Disk(f'/dev/sd{devnum.partition(":")[2]}', devnum,
+                             sessions.LOGGED_IN if up else 'FAILED')
+
+    def by_devnum(self, devnum: str) -> sessions.Disk | None:
+        for iqn, found in self.sessions_.items():
+            if found == devnum:
+                return self.disk(iqn)
+        return None
+
+    def login(self, source: importer.Source,
+              timeout: float) -> sessions.Disk:
+        self.records_[source.iqn] = Record(source.portal, source.user,
+                                           source.password)
+        disk = self.relogin(source.iqn, timeout)
+        self.verify(source, disk)
+        return disk
+
+    def relogin(self, iqn: str, timeout: float) -> sessions.Disk:
+        if iqn not in self.records_ or self._target(iqn) is None:
+            raise exceptions.LoginFailed(iqn=iqn, portal='its portal',
+                                         reason='no answer or no access')
+        self.sessions_.setdefault(iqn, self._node.number('8'))
+        disk = self.disk(iqn)
+        assert disk
+        return disk
+
+    def verify(self, source: importer.Source, disk: sessions.Disk) -> None:
+        found = self._target(source.iqn)
+        if found is None:
+            raise exceptions.CommandTimeout(command='inquiry', seconds=10)
+        node, export = found
+        name = export.device.rpartition('/')[2]
+        size = node.mapper.mapped[name].table.length.to_bytes()
+        shown = (export.serial, size, node.group.block_size, export.readonly)
+        wanted = (source.serial, units.Bytes(source.size),
+                  source.block_size, True)
+        if shown != wanted:
+            raise exceptions.SourceMismatch(
+                iqn=source.iqn, reason=f'{shown} instead of {wanted}')
+
+    def logout(self, iqn: str) -> None:
+        devnum = self.sessions_.pop(iqn, None)
+        self.records_.pop(iqn, None)
+        for found in self._node.mapper.mapped.values():
+            if devnum and found.uses(devnum):
+                self._node.complain(f'{found.name} lost its disk {devnum}')
+
+    def read(self, devnum: str, region: int) -> str:
+        """Read from an imported disk, through the lender's devices."""
+        iqn = next(iqn for iqn, found in self.sessions_.items()
+                   if found == devnum)
+        found = self._target(iqn)
+        assert found, 'read on a dead path'
+        node, export = found
+        return node.mapper.read(export.device, region)
+
+    def _target(self, iqn: str) -> tuple[cloud.Node,
+                                         exporter.Export] | None:
+        """The target behind a record, if it answers and lets us in."""
+        record = self.records_.get(iqn)
+        if record is None:
+            return None
+        node = self._node.cloud.by_portal(self._node, record.portal)
+        export = node.exporter.exports.get(iqn) if node else None
+        if node is None or export is None:
+            return None
+        mine = exporter.Grant(self.initiator(), record.user, record.password)
+        return (node, export) if mine in export.grants else None

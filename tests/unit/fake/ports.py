@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a test gets between a process and its world."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import threading
+import typing
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import rpc
+from oslo_messaging._drivers import common as messaging_common
+import oslo_messaging as messaging
+from oslo_serialization import jsonutils
+
+if typing.TYPE_CHECKING:
+    from tests.unit.fake import cloud
+
+# Calls that change nothing outside their process: a crash before one is a
+# crash before the next change.
+READS = frozenset((
+    'report', 'changed_token', 'read_head', 'devices', 'devnum', 'statuses',
+    'open_count', 'multipath_status', 'targets', 'list', 'initiator',
+    'sessions', 'records', 'disk', 'get', 'find', 'node_of', 'is_up',
+    'monotonic', 'verify', 'volume', 'name'))
+
+
+class Killed(BaseException):
+    """The process is no more; only its creator may catch this."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A call of a port by a process."""
+
+    node: str
+    port: str
+    method: str
+    arguments: tuple[typing.Any, ...] = ()
+
+    @property
+    def reads(self) -> bool:
+        return self.method in READS
+
+    def __str__(self) -> str:
+        return f'{self.node}: {self.port}.{self.method}'
+
+
+class Port:
+    """A port as one process sees it: every call is shown to the cloud."""
+
+    def __init__(self, process: cloud.Process, name: str,
+                 target: typing.Any) -> None:
+        self._process = process
+        self._name = name
+        self._target = target
+
+    def __call__(self, *arguments: typing.Any) -> typing.Any:
+        return self._process.call(self._name, 'call', self._target,
+                                  arguments, {})
+
+    def __getattr__(self, method: str) -> typing.Any:
+        found = getattr(self._target, method)
+        if not callable(found):
+            return found
+
+        def call(*arguments: typing.Any, **named: typing.Any) -> typing.Any:
+            return self._process.call(self._name, method, found, arguments,
+                                      named)
+        return call
+
+
+class Clock:
+    """Time that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Locks:
+    """One lock per volume; a process that dies lets go of its locks."""
+
+    def __init__(self, node: str, wait: float) -> None:
+        self._node = node
+        self._wait = wait
+        self._locks: dict[str, threading.Lock] = {}
+        self._guard = threading.Lock()
+
+    @contextlib.contextmanager
+    def volume(self, volume_id: str, seconds: float) -> typing.Iterator[None]:
+        with self._guard:
+            lock = self._locks.setdefault(volume_id, threading.Lock())
+        if not lock.acquire(timeout=self._wait):
+            raise exceptions.VolumeLocked(volume=volume_id, node=self._node,
+                                          seconds=seconds)
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+class Fate(enum.Enum):
+    """What becomes of a message."""
+
+    ARRIVES = 'it arrives and is answered'
+    LOST = 'nobody gets it'
+    UNANSWERED = 'it is carried out, the answer is lost'
+    LATE = 'its caller gives up; it is carried out later'
+    TWICE = 'it is carried out twice'
+
+
+@dataclasses.dataclass
+class Message:
+    """A message between nodes."""
+
+    source: str
+    target: str
+    method: str
+    arguments: dict[str, typing.Any]
+
+
+class Client:
+    """The part of ``oslo_messaging.RPCClient`` that ``rpc.Peers`` uses."""
+
+    def __init__(self, process: cloud.Process, server: str = '') -> None:
+        self._process = process
+        self._server = server
+
+    def prepare(self, server: str, timeout: float | None = None) -> Client:
+        return Client(self._process, server)
+
+    def call(self, context: typing.Any, method: str,
+             **arguments: typing.Any) -> typing.Any:
+        cloud = self._process.node.cloud
+        message = Message(self._process.node.name, self._server, method,
+                          jsonutils.loads(jsonutils.dumps(arguments)))
+        fate = cloud.fate(message)
+        if fate is Fate.LATE:
+            cloud.late.append(message)
+        if fate in (Fate.LOST, Fate.LATE) or (
+                not cloud.reachable(message.source, message.target)):
+            raise messaging.MessagingTimeout(method)
+        answer = cloud.deliver(message)
+        if fate is Fate.TWICE:
+            answer = cloud.deliver(message)
+        self._process.check_alive()
+        if fate is Fate.UNANSWERED or answer is None:
+            raise messaging.MessagingTimeout(method)
+        return answer.open()
+
+    def cast(self, context: typing.Any, method: str,
+             **arguments: typing.Any) -> None:
+        # A cast to a node that is down waits in its queue.
+        self._process.node.cloud.late.append(Message(
+            self._process.node.name, self._server, method,
+            jsonutils.loads(jsonutils.dumps(arguments))))
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What came back over the wire: a value, or an error's text."""
+
+    value: str = 'null'
+    failure: str | None = None
+
+    @classmethod
+    def of(cls, call: typing.Callable[[], typing.Any]) -> Answer:
+        try:
+            return cls(jsonutils.dumps(call()))
+        except Exception as error:
+            return cls(failure=messaging_common.serialize_remote_exception(
+                (type(error), error, error.__traceback__)))
+
+    def open(self) -> typing.Any:
+        if self.failure is not None:
+            raise messaging_common.deserialize_remote_exception(
+                self.failure, ['cinder.exception'])
+        return jsonutils.loads(self.value)
+
+
+class Peers(rpc.Peers):
+    """The real client on top of the cloud's messages."""
+
+    def __init__(self, process: cloud.Process, backend: str) -> None:
+        super().__init__(backend)
+        self.__dict__['_client'] = Client(process)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A volume group in memory, with what a power cut loses."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+from cinder_dmclone.dm import metadata
+from cinder_dmclone import exceptions
+from cinder_dmclone import lvm
+from cinder_dmclone import units
+
+if typing.TYPE_CHECKING:
+    from tests.unit.fake import cloud
+
+EXTENT = units.Bytes(4 << 20)
+# Content is kept by region: one value for each.
+REGION = units.Bytes(128 << 20)
+
+OLD = 'what another tenant left'
+
+
+@dataclasses.dataclass
+class Superblock:
+    """The committed metadata of a clone."""
+
+    region_size: units.Sectors
+    target_size: units.Sectors
+    hydrated: frozenset[int] = frozenset()
+
+    def pack(self) -> bytes:
+        head = metadata._SUPERBLOCK.pack(
+            0, 0, 0, b'', metadata._MAGIC, metadata._VERSION, b'',
+            self.region_size, self.target_size)
+        return head.ljust(metadata.HEAD, b'\0')
+
+
+@dataclasses.dataclass
+class Volume:
+    """A logical volume; ``durable`` is what a power cut leaves of it."""
+
+    name: str
+    size: units.Bytes
+    tags: frozenset[str]
+    devnum: str | None
+    blocks: dict[int, str] = dataclasses.field(default_factory=dict)
+    durable: dict[int, str] = dataclasses.field(default_factory=dict)
+    superblock: Superblock | None = None
+    zeroed: bool = False
+
+    def read(self, region: int) -> str:
+        return self.blocks.get(region, OLD)
+
+    def flush(self) -> None:
+        self.durable = dict(self.blocks)
+
+
+class Group:
+    """``lvm.VolumeGroup``."""
+
+    def __init__(self, node: cloud.Node, name: str, size: units.Bytes,
+                 block_size: int = 512) -> None:
+        self._node = node
+        self.name = name
+        self.uuid = f'{name}-of-{node.host}'
+        self.size = size
+        self.block_size = block_size
+        self.volumes: dict[str, Volume] = {}
+        self._durable: dict[str, tuple[Volume, units.Bytes,
+                                       frozenset[str]]] = {}
+        self._changes = 0
+
+    def report(self) -> lvm.Report:
+        used = sum(volume.size for volume in self.volumes.values())
+        return lvm.Report(
+            name=self.name, uuid=self.uuid, token=self.changed_token(),
+            size=self.size, free=units.Bytes(self.size - used),
+            extent_size=EXTENT, block_size=self.block_size,
+            disks=('/dev/fake',),
+            lvs={name: self._show(lv) for name, lv in self.volumes.items()})
+
+    def _show(self, lv: Volume) -> lvm.LogicalVolume:
+        opened = bool(lv.devnum and self._node.mapper.open_count(lv.devnum))
+        return lvm.LogicalVolume(
+            name=lv.name, path=f'/dev/{self.name}/{lv.name}', size=lv.size,
+            tags=lv.tags, devnum=lv.devnum, open=opened)
+
+    def changed_token(self) -> str:
+        return f'{self.uuid}:{self._changes}'
+
+    def find(self, devnum: str) -> Volume | None:
+        return next((lv for lv in self.volumes.values()
+                     if lv.devnum == devnum), None)
+
+    def create(self, name: str, size: units.Bytes,
+               tags: typing.Iterable[str], zero: bool = False) -> None:
+        size = size.round_up(EXTENT)
+        if name in self.volumes:
+            raise _failed('lvcreate', f'{name} already exists')
+        if size > self.report().free:
+            raise _failed('lvcreate', 'insufficient free space')
+        self.volumes[name] = Volume(name, size, _legal(tags),
+                                    self._node.number())
+        self._changes += 1
+        if zero:
+            self.zero(name)
+
+    def zero(self, name: str) -> None:
+        self.volumes[name].zeroed = True
+        self.volumes[name].superblock = None
+
+    def remove(self, name: str) -> None:
+        lv = self.volumes.get(name)
+        if lv is None:
+            return
+        if lv.devnum and self._node.mapper.open_count(lv.devnum):
+            raise exceptions.DeviceBusy(device=name)
+        del self.volumes[name]
+        self._changes += 1
+
+    def retag(self, name: str, add: typing.Iterable[str] = (),
+              remove: typing.Iterable[str] = ()) -> None:
+        if name not in self.volumes:
+            raise _failed('lvchange', f'{name} not found')
+        lv = self.volumes[name]
+        lv.tags = (lv.tags - set(remove)) | _legal(add)
+        self._changes += 1
+
+    def extend(self, name: str, size: units.Bytes) -> None:
+        lv, size = self.volumes[name], size.round_up(EXTENT)
+        if size - lv.size > self.report().free:
+            raise _failed('lvextend', 'insufficient free space')
+        lv.size = size
+        self._changes += 1
+
+    def activate(self) -> None:
+        for lv in self.volumes.values():
+            lv.devnum = lv.devnum or self._node.number()
+
+    def flush(self) -> None:
+        self._durable = {name: (lv, lv.size, lv.tags)
+                         for name, lv in self.volumes.items()}
+
+    def read_head(self, name: str, size: int) -> bytes:
+        lv = self.volumes[name]
+        if lv.superblock:
+            return lv.superblock.pack()
+        return (b'\0' if lv.zeroed else b'?') * size
+
+    def lose_power(self) -> None:
+        """Only what was flushed is left, and nothing is active."""
+        self.volumes = {}
+        for name, (lv, size, tags) in self._durable.items():
+            lv.size, lv.tags, lv.devnum = size, tags, None
+            lv.blocks = dict(lv.durable)
+            self.volumes[name] = lv
+
+
+def _legal(tags: typing.Iterable[str]) -> frozenset[str]:
+    """LVM's own rule for tags (validate_tag in lib/misc/lvm-string.c)."""
+    for tag in tags:
+        if not tag or set(tag) - set(_TAG_CHARACTERS) or tag[0] == '-':
+            raise _failed('lvchange', f'invalid tag {tag}')
+    return frozenset(tags)
+
+
+_TAG_CHARACTERS = ('abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'
+                   '0123456789_+.-/=!:&#')
+
+
+def _failed(command: str, stderr: str) -> exceptions.CommandFailed:
+    return exceptions.CommandFailed(command=command, code=5, stderr=stderr)
