@@ -54,6 +54,12 @@ def _stat(pid: int | str) -> list[str] | None:
     return text.rpartition(')')[2].split()
 
 
+def _alive(stat: list[str]) -> bool:
+    # A process with a dead first thread still has its sockets while other
+    # threads end.
+    return stat[0] not in 'ZX' or int(stat[17]) > 1
+
+
 class Group:
     """One process group (its leader and all it started), kept in a file.
 
@@ -83,7 +89,7 @@ class Group:
         """The leader's pid, if it is alive."""
         pid, started = self._recorded()
         stat = _stat(pid) if pid else None
-        if stat and stat[19] == started and stat[0] not in 'ZX':
+        if stat and stat[19] == started and _alive(stat):
             return pid
         return None
 
@@ -112,7 +118,7 @@ class Group:
             if not entry.isdigit():
                 continue
             fields = _stat(entry)
-            if (fields and fields[0] not in 'ZX' and int(fields[2]) == pid
+            if (fields and _alive(fields) and int(fields[2]) == pid
                     and int(fields[19]) >= int(started)):
                 found.append(int(entry))
         return found
