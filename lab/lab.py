@@ -143,8 +143,7 @@ class Lab(Api):
 
     def _own(self) -> None:
         """Keep a second process from starting a lab of the same name."""
-        ROOT.mkdir(parents=True, exist_ok=True)
-        lock = (ROOT / f'.{self.name}.lock').open('w')
+        lock = open(f'/run/dmclone-lab-{self.name}.lock', 'w')
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
