@@ -2,8 +2,9 @@
 """A crash of either side before and after every change of a relocation.
 
 A crash before a call that only looks is a crash before the next change, and
-one after a change of one's own is too, so those are left out. Every scenario goes on as Nova does: the attach call is
-repeated until it succeeds, then the server writes.
+one after a change of one's own is too, so those are left out. Every scenario
+goes on as Nova does: the attach call is repeated until it succeeds, then the
+server writes.
 """
 
 from __future__ import annotations

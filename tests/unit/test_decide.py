@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state table: row, tags on the lender A, tags on the borrower B.
+
+Rows of the table that need live migration or chains are not decided yet.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+from cinder_dmclone import decide
+from cinder_dmclone.dm import device
+from cinder_dmclone.dm import status
+from cinder_dmclone.dm import table
+from cinder_dmclone import facts
+from cinder_dmclone.iscsi import exporter
+from cinder_dmclone.iscsi import sessions
+from cinder_dmclone import lvm
+from cinder_dmclone import names
+from cinder_dmclone import records
+from cinder_dmclone import rows
+from cinder_dmclone import units
+from tests.unit import base
+
+Step = decide.Step
+A, B, VOLUME = 'a@x', 'b@x', '00000000-0000-0000-0000-00000000000e'
+X = '00000000-0000-0000-0000-000000000001'
+Y = '00000000-0000-0000-0000-000000000002'
+AX, BY = records.Location(A, X), records.Location(B, Y)
+SIZE = units.Bytes(1 << 30)
+
+OWN_X = records.Own(1, VOLUME)
+OWN_Y = records.Own(2, VOLUME)
+COPY_Y = records.Copy(2, VOLUME)
+FROM_X = records.From(A, X, 'iqn.x', 'a:3260', SIZE, 512)
+LENT_Y = records.Lent(2, VOLUME, B, Y, 'group of b', 'iqn.b')
+
+AT_A = rows.Row(VOLUME, f'{A}#p', X, 1, 'available', None, '1', False)
+OFFERED = dataclasses.replace(AT_A, status='reserved',
+                              provider_id=f'1;offer={BY}')
+HYDRATING = dataclasses.replace(AT_A, host=f'{B}#p', name_id=Y,
+                                provider_id=f'2;from={AX}')
+AT_B = dataclasses.replace(HYDRATING, provider_id='2')
+
+COMPLETE = facts.Shown('complete', 2, SIZE, 'group of b')
+
+
+def unit(lv: str, *tags: records.Tag, meta: bool = False,
+         **fields: typing.Any) -> facts.Unit:
+    def volume(name: str) -> lvm.LogicalVolume:
+        return lvm.LogicalVolume(name, '/dev/vg/' + name, SIZE, frozenset(),
+                                 '253:1', False)
+    if tags or not fields:
+        fields.setdefault('data', volume(names.data_lv(lv)))
+    if meta:
+        fields['meta'] = volume(names.meta_lv(lv))
+        fields['meta_tag'] = records.Meta(lv, 1, FROM_X.iqn)
+    return facts.Unit(lv, tags=records.Tags.parse(
+        records.print_tag(tag) for tag in tags), **fields)
+
+
+def devices(*wanted: names.DeviceName,
+            opened: bool = False) -> dict[names.DeviceName, device.Device]:
+    return {name: device.Device(
+        str(name), 'uuid', '253:9', table.Table(), int(opened), False,
+        False) for name in wanted}
+
+
+def stacked(hydrated: int = 0, mode: status.Mode = status.Mode.RW,
+            hydration: bool = True, path: bool = True,
+            **fields: typing.Any) -> facts.Unit:
+    """Y while it hydrates."""
+    return unit(
+        Y, OWN_Y, FROM_X, meta=True,
+        clone=status.CloneStatus(
+            mode, hydrated=units.Regions(hydrated), total=units.Regions(8),
+            features=frozenset([] if hydration else ['no_hydration'])),
+        source=status.MultipathStatus({'8:0': path}),
+        disk=sessions.Disk('/dev/sda', '8:0', 'LOGGED_IN'),
+        devices=devices(names.clone(Y), names.source(Y)), **fields)
+
+
+class DecideTest(base.TestCase):
+
+    def step(self, node: str, row: rows.Row | None, found: facts.Unit,
+             **known: typing.Any) -> Step:
+        self.decision = decide.decide(facts.Facts(node, found, row, **known))
+        return self.decision.step
+
+    # -- the rows of the table ----------------------------------------------
+
+    def test_1_at_rest(self) -> None:
+        self.assertIs(Step.REST, self.step(A, AT_A, unit(X, OWN_X)))
+
+    def test_2_withdrawn_with_a_copy_left(self) -> None:
+        copy = unit(Y, COPY_Y, FROM_X)
+        self.assertIs(Step.ASK_AGREE, self.step(B, AT_A, copy))
+        self.assertEqual(AX, self.decision.ask)
+        self.assertIs(Step.WAIT, self.step(B, AT_A, copy,
+                                           agreed={A: False}))
+        self.assertIs(Step.DISCARD, self.step(B, AT_A, copy,
+                                              agreed={A: True}))
+
+    def test_3_withdrawn_with_a_loan_left(self) -> None:
+        self.assertIs(Step.RECLAIM,
+                      self.step(A, AT_A, unit(X, OWN_X, LENT_Y)))
+        self.assertEqual((LENT_Y,), self.decision.lent)
+
+    def test_4_offer_without_a_handler(self) -> None:
+        self.assertIs(Step.WITHDRAW, self.step(A, OFFERED, unit(X, OWN_X)))
+
+    def test_5_and_6_offer_that_is_lent(self) -> None:
+        self.assertIs(Step.WITHDRAW,
+                      self.step(A, OFFERED, unit(X, OWN_X, LENT_Y)))
+        self.assertIs(Step.WAIT, self.step(B, OFFERED,
+                                           unit(Y, COPY_Y, FROM_X)))
+
+    def test_7_committed_and_not_told(self) -> None:
+        self.assertIs(Step.ADOPT, self.step(B, HYDRATING,
+                                            unit(Y, COPY_Y, FROM_X)))
+
+    def test_7_the_lender_exports(self) -> None:
+        self.assertIs(Step.LEND, self.step(A, HYDRATING,
+                                           unit(X, OWN_X, LENT_Y)))
+        self.assertEqual((LENT_Y,), self.decision.lent)
+
+    def test_8_hydrating(self) -> None:
+        self.assertIs(Step.WAIT, self.step(B, HYDRATING, stacked(3)))
+        lending = unit(
+            X, OWN_X, LENT_Y, devices=devices(names.loan(X, Y)),
+            exports={'iqn.x': exporter.ExportState(
+                'iqn.x', names.loan(X, Y).path, True, X,
+                frozenset(['iqn.b']), True, frozenset())})
+        self.assertIs(Step.WAIT, self.step(A, HYDRATING, lending))
+
+    def test_8_after_a_reboot(self) -> None:
+        found = unit(Y, OWN_Y, FROM_X, meta=True)
+        self.assertIs(Step.ASSEMBLE, self.step(B, HYDRATING, found))
+
+    def test_8_not_started(self) -> None:
+        self.assertIs(Step.HYDRATE, self.step(B, HYDRATING,
+                                              stacked(hydration=False)))
+
+    def test_8_path_lost(self) -> None:
+        self.assertIs(Step.RECONNECT, self.step(B, HYDRATING,
+                                                stacked(path=False)))
+
+    def test_8_all_regions_are_there(self) -> None:
+        for path in (True, False):
+            self.assertIs(Step.FINISH, self.step(B, HYDRATING,
+                                                 stacked(8, path=path)))
+
+    def test_9_finish_interrupted(self) -> None:
+        for meta in (True, False):
+            self.assertIs(Step.COMPLETE, self.step(
+                B, HYDRATING, unit(Y, OWN_Y, meta=meta)))
+
+    def test_10_the_copy_is_gone(self) -> None:
+        found = facts.Unit(Y)
+        self.assertIs(Step.REPORT, self.step(B, HYDRATING, found))
+        self.assertIn(str(AX), self.decision.why)
+
+    def test_10_the_lender_keeps_its_copy(self) -> None:
+        """H8: X is the salvage copy when Y is lost."""
+        for row in (HYDRATING, AT_B):
+            for shown in (None, facts.Shown('missing', group='group of b'),
+                          facts.Shown('unclear', group='group of b')):
+                step = self.step(A, row, unit(X, OWN_X, LENT_Y),
+                                 shown={BY: shown} if shown else {})
+                self.assertNotIn(step, (Step.RELEASE, Step.ERASE,
+                                        Step.DISCARD))
+
+    def test_12_tag_rolled_back(self) -> None:
+        """H11: no front comes up on what the row calls a stale copy."""
+        self.assertIs(Step.REPORT, self.step(A, HYDRATING, unit(X, OWN_X)))
+        self.assertEqual(frozenset(), self.decision.make)
+
+    def test_13_released_on_proof(self) -> None:
+        lent = unit(X, OWN_X, LENT_Y)
+        self.assertIs(Step.ASK_SHOW, self.step(A, AT_B, lent))
+        self.assertEqual(BY, self.decision.ask)
+        self.assertIs(Step.RELEASE, self.step(A, AT_B, lent,
+                                              shown={BY: COMPLETE}))
+
+    def test_14_complete_copy_vanished(self) -> None:
+        self.assertIs(Step.REPORT, self.step(
+            A, AT_B, unit(X, OWN_X, LENT_Y),
+            shown={BY: facts.Shown('missing', group='group of b')}))
+
+    def test_15_order_violated(self) -> None:
+        """The row says complete, the LV says it is not."""
+        self.assertIs(Step.REPORT, self.step(B, AT_B, stacked(3)))
+
+    def test_21_soft_deleted(self) -> None:
+        for node, row, found in (
+                (A, AT_A, unit(X, OWN_X)),
+                (A, HYDRATING, unit(X, OWN_X, LENT_Y)),
+                (A, AT_B, unit(X, OWN_X, LENT_Y)),
+                (B, HYDRATING, stacked(3)), (B, AT_B, unit(Y, OWN_Y)),
+                (B, AT_A, unit(Y, COPY_Y, FROM_X))):
+            deleted = dataclasses.replace(row, deleted=True)
+            self.assertIs(Step.ERASE, self.step(node, deleted, found))
+
+    def test_22_no_row_not_even_deleted(self) -> None:
+        """H3: a wrong or empty database deletes nothing."""
+        for found in (unit(X, OWN_X), unit(X, OWN_X, LENT_Y),
+                      unit(Y, COPY_Y, FROM_X), stacked(3), unit(X)):
+            self.assertIs(Step.REPORT, self.step(A, None, found))
+
+    def test_23_database_went_back(self) -> None:
+        """H3: an LV that is ahead of the row is kept, without a front."""
+        for found in (unit(Y, OWN_Y), stacked(8)):
+            self.assertIs(Step.REPORT, self.step(B, AT_A, found))
+            self.assertIn('back in time', self.decision.why)
+
+    # -- besides the table --------------------------------------------------
+
+    def test_reinstalled_borrower_proves_nothing(self) -> None:
+        """H3, H30: another volume group under the borrower's name."""
+        other = dataclasses.replace(COMPLETE, group='another')
+        self.assertIs(Step.WAIT, self.step(
+            A, AT_B, unit(X, OWN_X, LENT_Y), shown={BY: other}))
+        self.assertIn('another volume group', self.decision.why)
+
+    def test_proof_must_be_of_now(self) -> None:
+        lent = unit(X, OWN_X, LENT_Y)
+        for shown in (dataclasses.replace(COMPLETE, generation=1),
+                      dataclasses.replace(COMPLETE, state='hydrating'),
+                      dataclasses.replace(COMPLETE, state='copy'),
+                      dataclasses.replace(COMPLETE, size=SIZE - 512)):
+            self.assertIs(Step.WAIT, self.step(A, AT_B, lent,
+                                               shown={BY: shown}))
+
+    def test_broken_clone_is_an_alarm(self) -> None:
+        for mode in (status.Mode.RO, status.Mode.FAIL):
+            self.assertIs(Step.REPORT, self.step(B, HYDRATING,
+                                                 stacked(8, mode)))
+
+    def test_several_rows_claim_one_lv(self) -> None:
+        self.assertIs(Step.REPORT, self.step(A, AT_A, unit(X, OWN_X),
+                                             rivals=True))
+
+    def test_unreadable_tags(self) -> None:
+        found = dataclasses.replace(unit(X, OWN_X), unreadable='nonsense')
+        self.assertIs(Step.REPORT, self.step(A, AT_A, found))
+
+    def test_nobody_interferes_with_a_deletion(self) -> None:
+        row = dataclasses.replace(AT_A, status='deleting')
+        self.assertIs(Step.WAIT, self.step(A, row, unit(X, OWN_X, LENT_Y)))
+
+    def test_reserved_attachment_keeps_the_front(self) -> None:
+        """H22: Cinder writes the connector after the path was returned."""
+        front = names.front('a', X)
+        found = unit(X, OWN_X, devices=devices(front))
+        waiting = rows.Attachment('new', 'reserved', 'server', False, None,
+                                  None)
+        row = dataclasses.replace(AT_A, status='reserved',
+                                  attachments=(waiting,))
+        self.assertIs(Step.WAIT, self.step(A, row, found))
+        self.assertIs(Step.CONSUMERS, self.step(A, AT_A, found))
+        self.assertEqual({front}, self.decision.drop)
+
+    def test_open_front_is_never_dropped(self) -> None:
+        front = names.front('a', X)
+        found = unit(X, OWN_X, devices=devices(front, opened=True))
+        self.assertIs(Step.WAIT, self.step(A, AT_A, found))
+
+    def test_sealed_copy_gets_no_front(self) -> None:
+        """H22: whoever asks, X admits no writer after the commit."""
+        there = rows.Attachment('new', 'attached', 'server', True, 'a',
+                                'iqn.a')
+        row = dataclasses.replace(HYDRATING, attachments=(there,))
+        found = unit(X, OWN_X, LENT_Y)
+        self.assertIs(Step.LEND, self.step(A, row, found))
+        self.assertEqual(frozenset(), self.decision.make)
+
+    def test_writer_on_a_stale_copy(self) -> None:
+        front = names.front('a', X)
+        found = unit(X, OWN_X, LENT_Y, devices=devices(front))
+        self.assertIs(Step.CONSUMERS, self.step(A, HYDRATING, found))
+        self.assertEqual({front}, self.decision.drop)
+        found = unit(X, OWN_X, LENT_Y, devices=devices(front, opened=True))
+        self.assertIs(Step.REPORT, self.step(A, HYDRATING, found))
+
+    def test_lost_front_comes_back(self) -> None:
+        there = rows.Attachment('new', 'attached', 'server', True, 'b',
+                                'iqn.b')
+        row = dataclasses.replace(HYDRATING, status='in-use',
+                                  attachments=(there,))
+        self.assertIs(Step.CONSUMERS, self.step(B, row, stacked(3)))
+        self.assertEqual({names.front('b', Y)}, self.decision.make)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names are told apart by what they say, and foreign ones are left alone."""
+
+from __future__ import annotations
+
+import uuid
+
+from cinder_dmclone.iscsi import sessions
+from cinder_dmclone import names
+from tests.unit import base
+from tests.unit.fake import database
+
+LV, OTHER = (str(uuid.UUID(int=number)) for number in (1, 2))
+PREFIX = 'iqn.2010-10.org.openstack:'
+
+
+class NamesTest(base.TestCase):
+
+    def test_devices_parse(self) -> None:
+        for name in (names.front('host', LV), names.front('h-1.org', LV),
+                     names.front(f'h-{OTHER}', LV), names.loan(LV, OTHER),
+                     names.serve(LV), names.local_io(LV), names.clone(LV),
+                     names.source(LV)):
+            self.assertEqual(name, names.DeviceName.parse(str(name)))
+
+    def test_foreign_devices(self) -> None:
+        for name in ('', 'vg-lv', 'dmclone-', f'dmclone-other-{LV}',
+                     f'front-h-{LV}', 'dmclone-clone-1',
+                     f'dmclone-clone-{LV}x', f'x-dmclone-clone-{LV}'):
+            with self.subTest(name):
+                self.assertIsNone(names.DeviceName.parse(name))
+
+    def test_path_differs_between_nodes(self) -> None:
+        self.assertNotEqual(names.front('a', LV).path,
+                            names.front('b', LV).path)
+
+    def test_lvs(self) -> None:
+        database.engine()
+        self.assertEqual(LV, names.lv_uuid(names.data_lv(LV)))
+        self.assertEqual(LV, names.lv_uuid(names.meta_lv(LV)))
+        for foreign in ('root', 'volume-1', f'_snapshot-{LV}'):
+            self.assertIsNone(names.lv_uuid(foreign))
+
+    def test_an_iqn_is_used_for_one_attempt(self) -> None:
+        """H26: an old initiator can never end up on another volume."""
+        found = {names.loan_iqn(PREFIX, *key) for key in (
+            (LV, OTHER, 1), (LV, OTHER, 2), (OTHER, LV, 1))}
+        found.add(names.serve_iqn(PREFIX, LV))
+        self.assertEqual(4, len(found))
+        for iqn in found:
+            self.assertTrue(sessions.is_ours(iqn), iqn)
+
+    def test_secret_is_derived_from_key_and_target(self) -> None:
+        """H26: CHAP can be derived again after a crash, by the lender."""
+        one = names.chap_secret(b'key', 'iqn.x')
+        self.assertEqual(one, names.chap_secret(b'key', 'iqn.x'))
+        self.assertNotEqual(one, names.chap_secret(b'other', 'iqn.x'))
+        self.assertNotEqual(one, names.chap_secret(b'key', 'iqn.y'))
+        # RFC 7143: at least 96 bits.
+        self.assertGreaterEqual(len(one), 24)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Only a server's attachment moves a volume: one test per operation."""
+
+from __future__ import annotations
+
+import typing
+
+from cinder_dmclone import placement
+from cinder_dmclone import rows
+from tests.unit import base
+
+How = placement.How
+PEER = 'b@x'
+
+
+def row(status: str, *attachments: rows.Attachment,
+        migration: str | None = None) -> rows.Row:
+    return rows.Row('v', 'a@x#pool', None, 1, status, migration, '1', False,
+                    'project', attachments)
+
+
+def reserved(id_: str = 'new', instance: str | None = 'server',
+             ) -> rows.Attachment:
+    return rows.Attachment(id_, 'reserved', instance, False, None, None)
+
+
+def attached(host: str = 'a', id_: str = 'old',
+             status: str = 'attached') -> rows.Attachment:
+    return rows.Attachment(id_, status, 'server', True, host, 'iqn.' + host)
+
+
+def place(found: rows.Row, asking: str = 'b', peer: bool = True,
+          up: bool = True, **connector: typing.Any) -> placement.Placement:
+    return placement.place(
+        found, {'host': asking, 'initiator': 'iqn.' + asking} | connector,
+        'a', PEER if peer and asking != 'a' else None, up)
+
+
+class ServerTest(base.TestCase):
+    """What moves a volume."""
+
+    def test_nova_attach(self) -> None:
+        found = place(row('reserved', reserved()))
+        self.assertEqual((How.RELOCATE, 'new', PEER),
+                         (found.how, found.attachment, found.peer))
+
+    def test_nova_attach_repeated(self) -> None:
+        found = place(row('attaching', attached('b', 'new', 'attaching')))
+        self.assertEqual((How.RELOCATE, 'new'), (found.how,
+                                                 found.attachment))
+
+    def test_nova_attach_at_home(self) -> None:
+        found = place(row('reserved', reserved()), 'a')
+        self.assertIs(How.FRONT, found.how)
+
+    def test_nova_attach_after_a_failed_migration(self) -> None:
+        for migration in ('error', 'success'):
+            found = place(row('reserved', reserved(), migration=migration))
+            self.assertIs(How.RELOCATE, found.how)
+
+    def test_nova_live_migration_is_refused_for_now(self) -> None:
+        found = place(row('in-use', attached(), reserved()))
+        self.assertIs(How.REFUSE, found.how)
+        self.assertIn('not supported yet', found.why)
+
+    def test_nova_attach_to_a_node_that_is_down(self) -> None:
+        found = place(row('reserved', reserved()), up=False)
+        self.assertIs(How.REFUSE, found.how)
+        self.assertIn('down', found.why)
+        self.assertIn(PEER, found.why)
+
+
+class OtherTest(base.TestCase):
+    """What is served in place."""
+
+    def assert_in_place(self, found: rows.Row, asking: str = 'b') -> None:
+        self.assertIs(How.ISCSI, place(found, asking).how)
+
+    def test_nova_swap(self) -> None:
+        self.assert_in_place(row('reserved', reserved(),
+                                 migration='target:v'))
+
+    def test_glance_store(self) -> None:
+        self.assert_in_place(row('reserved', reserved(instance=None)))
+
+    def test_image_to_volume(self) -> None:
+        self.assertIs(How.LOCAL, place(row('downloading'), 'a').how)
+
+    def test_volume_to_image(self) -> None:
+        self.assertIs(How.LOCAL, place(row('uploading'), 'a').how)
+
+    def test_rekeyed_clone(self) -> None:
+        self.assertIs(How.LOCAL, place(row('creating'), 'a').how)
+
+    def test_backup(self) -> None:
+        self.assert_in_place(row('backing-up'))
+
+    def test_backup_of_an_attached_volume(self) -> None:
+        self.assert_in_place(row('backing-up', attached()))
+
+    def test_backup_on_the_home_node(self) -> None:
+        self.assertIs(How.LOCAL, place(row('backing-up'), 'a').how)
+
+    def test_restore(self) -> None:
+        self.assert_in_place(row('restoring-backup'))
+
+    def test_source_of_a_migration(self) -> None:
+        for status in ('available', 'maintenance', 'retyping'):
+            found = place(row(status, migration='migrating'), 'a')
+            self.assertIs(How.LOCAL, found.how)
+
+    def test_destination_of_a_migration(self) -> None:
+        self.assert_in_place(row('available', migration='target:v'))
+
+    def test_generic_revert(self) -> None:
+        for status in ('in-use', 'reverting'):
+            self.assertIs(How.LOCAL, place(row(status), 'a').how)
+
+    def test_reimage(self) -> None:
+        """The attachment that waits is not this connector's."""
+        found = place(row('downloading', reserved()), 'b')
+        self.assertIs(How.ISCSI, found.how)
+
+    def test_status_error_moves_nothing(self) -> None:
+        self.assert_in_place(row('error', reserved()))
+
+    def test_ironic_or_another_cloud(self) -> None:
+        found = place(row('reserved', reserved()), 'ironic', peer=False)
+        self.assertIs(How.ISCSI, found.how)
+
+    def test_not_a_peer_and_no_initiator(self) -> None:
+        found = place(row('reserved', reserved()), 'c', peer=False,
+                      initiator=None)
+        self.assertIs(How.REFUSE, found.how)
+        self.assertIn('c has no cinder-volume service', found.why)
+
+    def test_unknown_connector_fields_change_nothing(self) -> None:
+        found = place(row('reserved', reserved()), colour='blue',
+                      mountpoint='/dev/vdb', multipath=True)
+        self.assertIs(How.RELOCATE, found.how)
+
+    def test_attachment_of_another_connector_is_not_taken(self) -> None:
+        found = place(row('attaching', attached('c', 'new', 'attaching')))
+        self.assertIs(How.ISCSI, found.how)
