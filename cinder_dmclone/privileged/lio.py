@@ -280,8 +280,7 @@ def _ensure_acls(tpg: Any, grants: list[tuple[str, str, str]],
     lun = pathlib.Path(tpg.path) / 'lun/lun_0'
     for initiator, user, password in grants:
         acl = tpg.node_acl(initiator)
-        path = pathlib.Path(acl.path)
-        mapped = _glob(path, 'lun_*')
+        mapped = _glob(pathlib.Path(acl.path), 'lun_*')
         if not ([entry.name for entry in mapped] == ['lun_0']
                 and _link(mapped[0]) == lun
                 and _read(mapped[0] / 'write_protect')
@@ -289,10 +288,6 @@ def _ensure_acls(tpg: Any, grants: list[tuple[str, str, str]],
             for entry in acl.mapped_luns:
                 entry.delete()
             acl.mapped_lun(0, 0, write_protect=readonly)
-        # configfs shows passwords to everybody.
-        secret = path / 'auth/password'
-        if secret.stat().st_mode & 0o077:
-            secret.chmod(0o600)
         # Without both no login is possible, so nobody ever logs in and
         # finds no LUN.
         if (acl.chap_userid, acl.chap_password) != (user, password):

@@ -70,8 +70,7 @@ class Configfs(fixtures.Fixture):
                 name = str(path.parent.relative_to(self.root) / '*')
                 found[name] = os.readlink(path)
             elif path.is_file():
-                found[name] = (path.read_text(),
-                               path.stat().st_mode & 0o777)
+                found[name] = path.read_text()
             else:
                 found[name] = None
         return found

@@ -56,8 +56,6 @@ BROKEN = {
         fs.root / TPG / 'acls/iqn.2026-01.org.example:other').mkdir(),
     'other user': lambda fs: fs.set(f'{ACL}/auth/userid', 'other'),
     'other password': lambda fs: fs.set(f'{ACL}/auth/password', 'other'),
-    'readable password': lambda fs: (
-        fs.root / ACL / 'auth/password').chmod(0o644),
     'no portal': lambda fs: (fs.root / TPG / 'np/192.0.2.1:3260').rmdir(),
     'other portal': lambda fs: (fs.root / TPG / 'np/192.0.2.9:3260').mkdir(),
     'no authentication': lambda fs: fs.set(
