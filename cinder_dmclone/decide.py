@@ -74,7 +74,8 @@ def decide(facts: Facts) -> Decision:
             'deleted one; nothing is deleted without proof')
     if facts.rivals:
         return Decision(Step.REPORT, 'several volumes claim this LV')
-    if unit.tags.generation > row.generation:
+    # A row without a record is one whose creation did not end.
+    if row.provider_id and unit.tags.generation > row.generation:
         return Decision(
             Step.REPORT, f'the LV has generation {unit.tags.generation}, the '
             f'database {row.generation}: the database went back in time')
@@ -257,15 +258,16 @@ def _lender(facts: Facts, row: rows.Row) -> Decision:
     shown = facts.shown.get(row.owner)
     if shown is None:
         return Decision(Step.ASK_SHOW, ask=row.owner)
-    proven = _proven(unit, row, shown)
-    if proven is None:
-        return Decision(Step.RELEASE, f'{row.owner} shows it complete')
-    return Decision(Step.WAIT if shown.state != 'missing' else Step.REPORT,
-                    proven)
+    if shown.state in ('copy', 'hydrating'):
+        return Decision(Step.WAIT, f'{row.owner} is {shown.state}')
+    doubt = _doubt(unit, row, shown)
+    if doubt:
+        return Decision(Step.REPORT, f'{doubt}; this copy is kept')
+    return Decision(Step.RELEASE, f'{row.owner} shows it complete')
 
 
-def _proven(unit: Unit, row: rows.Row,
-            shown: facts_module.Shown) -> str | None:
+def _doubt(unit: Unit, row: rows.Row,
+           shown: facts_module.Shown) -> str | None:
     """Why the owner's statement does not prove this copy superfluous."""
     if shown.state != 'complete':
         return f'{row.owner} is {shown.state}'

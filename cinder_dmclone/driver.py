@@ -101,14 +101,14 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         self._node.extend(volume.id, new_size)
 
     def migrate_volume(self, context: typing.Any, volume: typing.Any,
-                       host: dict) -> tuple[bool, dict | None]:
+                       host: dict) -> tuple[bool, None]:
         """Move an unattached volume to a peer by the same protocol.
 
-        The commit has already written what is returned: the manager's own
-        save, which checks nothing, then changes nothing.
+        The commit has written all there is to write. Nothing is returned for
+        the manager to save: its save checks nothing, and might put back what
+        the node there has changed since.
         """
-        moved = self._node.migrate(volume.id, host['host'])
-        return moved is not None, moved
+        return self._node.migrate(volume.id, host['host']), None
 
     def copy_image_to_volume(self, context: typing.Any, volume: typing.Any,
                              image_service: typing.Any, image_id: str,

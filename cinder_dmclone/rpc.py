@@ -40,6 +40,10 @@ VERSION = '1.0'
 QUERY_PART = 10 / 60
 
 
+# A message bus that is away must not hold up a call for ever.
+SEND_RETRIES = 2
+
+
 @dataclasses.dataclass(frozen=True)
 class Room:
     """What a borrower brings: free bytes, logical block size in bytes."""
@@ -123,7 +127,7 @@ class Peers:
     def nudge(self, node: str, volume: str) -> None:
         """Ask ``node`` to look at a volume soon; no answer is needed."""
         try:
-            self._client.prepare(server=node).cast(
+            self._client.prepare(server=node, retry=SEND_RETRIES).cast(
                 cinder_context.get_admin_context(), 'nudge', volume=volume)
         except messaging.MessagingException as error:
             LOG.warning('Could not nudge %(node)s about volume %(volume)s; '
@@ -134,8 +138,9 @@ class Peers:
               **arguments: typing.Any) -> typing.Any:
         timeout = timeout or CONF.rpc_response_timeout * QUERY_PART
         try:
-            return self._client.prepare(server=node, timeout=timeout).call(
-                cinder_context.get_admin_context(), method, **arguments)
+            return self._client.prepare(
+                server=node, timeout=timeout, retry=SEND_RETRIES).call(
+                    cinder_context.get_admin_context(), method, **arguments)
         except exception.CinderException as error:
             raise exceptions.PeerRefused(node=node, what=method,
                                          reason=error.msg) from error

@@ -215,25 +215,24 @@ class NodeService:
                 world.dm.remove(str(names.local_io(unit.lv)))
         return shared
 
-    def migrate(self, volume_id: str, host: str) -> dict | None:
+    def migrate(self, volume_id: str, host: str) -> bool:
         """Move a volume nobody is attached to.
 
         :param host: ``host@backend#pool``
-        :returns: the columns as committed; None if ``host`` is no peer
+        :returns: False if ``host`` is no peer; nothing was done then
         """
         peer = host.partition('#')[0]
         if (peer.partition('@')[2] != self._world.settings.backend
                 or peer == self._node or not self._world.peers.is_up(peer)):
-            return None
+            return False
         with self._home(volume_id) as known:
             assert known.row is not None
             try:
-                outcome = relocation.relocate(self._world, known.row, peer,
+                relocation.relocate(self._world, known.row, peer,
                                               rows.Purpose(None))
             finally:
                 self._loop.nominate(known.unit.lv)
-        return {'host': outcome.row.host, '_name_id': outcome.row.name_id,
-                'provider_id': outcome.row.provider_id}
+        return True
 
     # -- what other nodes ask -----------------------------------------------
 
