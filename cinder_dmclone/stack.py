@@ -111,10 +111,6 @@ def consume(world: World, unit: Unit, name: names.DeviceName) -> None:
     """Make a consumer device."""
     world.dm.apply(str(name), consumer_table(unit),
                    readonly=name.kind is names.Kind.LOAN)
-    if unit.assembled and name.kind in names.WRITERS:
-        # A discard marks a region hydrated without copying it: on a thick
-        # LV the server would then read what the LV held before.
-        world.dm.hide_discards(str(name))
 
 
 def _data(unit: Unit) -> facts.lvm.LogicalVolume:
@@ -231,6 +227,10 @@ def _apply_clone(world: World, unit: Unit,
         world.dm.apply(
             str(name), table.Table.single(
                 units.Bytes(source.size).to_sectors(), target))
+        # A discard marks a region hydrated without copying it: on a thick
+        # LV the server would then read what the LV held before. Consumers
+        # inherit the limit.
+        world.dm.hide_discards(str(name))
     made = world.dm.devices()[str(name)]
     return dataclasses.replace(unit, devices={**unit.devices, name: made})
 
