@@ -204,7 +204,7 @@ class RowStore:
         (``VolumeManager.migrate_volume``), in one UPDATE.
         """
         record = records.ProviderId(row.generation + 1, source=row.owner)
-        service = self._service(owner.location.node)
+        service = self._service(owner.location.node, row.id)
         values = {
             'host': f'{owner.location.node}#{owner.pool}',
             '_name_id': owner.location.lv,
@@ -250,19 +250,21 @@ class RowStore:
         return expected, filters
 
     @staticmethod
-    def _service(node: str) -> typing.Any:
+    def _service(node: str, volume_id: str) -> typing.Any:
         context = cinder_context.get_admin_context()
-        return db_api.service_get(context, host=node,
-                                  binary='cinder-volume')
+        try:
+            return db_api.service_get(context, host=node,
+                                      binary='cinder-volume')
+        except _AWAY as error:
+            raise exceptions.DatabaseAway(volume=volume_id,
+                                          reason=error) from error
 
     def _swap(self, row: Row, step: str, values: dict[str, typing.Any],
               expected: dict[str, typing.Any],
               filters: list[sa.ColumnElement]) -> Row:
-        context = cinder_context.get_admin_context()
         failure: Exception | None = None
         try:
-            db_api.conditional_update(context, models.Volume, values,
-                                      expected, filters)
+            self._update(values, expected, filters)
         except _AWAY as error:
             LOG.warning('Volume %(volume)s: the answer to %(step)s was lost '
                         '(%(error)s); reading the outcome.',
@@ -272,6 +274,24 @@ class RowStore:
         if fresh and not fresh.deleted and _shows(fresh, values):
             return fresh
         raise exceptions.RowChanged(volume=row.id, step=step)
+
+    @staticmethod
+    def _update(values: dict[str, typing.Any],
+                expected: dict[str, typing.Any],
+                filters: list[sa.ColumnElement]) -> None:
+        """One UPDATE of the row that is as expected, if there is one.
+
+        Cinder's own ``conditional_update`` repeats it after a deadlock, for
+        up to 25 seconds: more than a driver call has.
+        """
+        context = cinder_context.get_admin_context()
+        volume = models.Volume
+        wanted = [_expects(getattr(volume, name), value)
+                  for name, value in expected.items()]
+        with db_api.main_context_manager.writer.using(context) as session:
+            session.query(volume).filter(
+                volume.deleted == sa.false(), *wanted, *filters).update(
+                    values, synchronize_session=False)
 
     def _read_back(self, volume_id: str,
                    failure: Exception | None) -> Row | None:
@@ -285,6 +305,13 @@ class RowStore:
                         volume=volume_id,
                         reason=failure or error) from error
                 self._sleep(0.5)
+
+
+def _expects(column: typing.Any, value: typing.Any) -> sa.ColumnElement:
+    """That a column has a value, or one of several; None is NULL."""
+    values = value if isinstance(value, tuple) else (value,)
+    known = column.in_([one for one in values if one is not None])
+    return sa.or_(known, column.is_(None)) if None in values else known
 
 
 def _shows(row: Row, values: dict[str, typing.Any]) -> bool:
@@ -301,5 +328,7 @@ def _shows(row: Row, values: dict[str, typing.Any]) -> bool:
 def _attachment(attachment_id: str, status: str, instance: str | None,
                 connector: str | None) -> Attachment:
     found = jsonutils.loads(connector) if connector else {}
+    # Initiator names are compared in lower case, as LIO has them (RFC 3722).
+    initiator = (found.get('initiator') or '').lower() or None
     return Attachment(attachment_id, status, instance, bool(found),
-                      found.get('host'), found.get('initiator'))
+                      found.get('host'), initiator)
