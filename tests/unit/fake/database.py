@@ -20,6 +20,7 @@ from cinder import context  # noqa: E402
 from cinder.db import api  # noqa: E402
 from cinder.db import models  # noqa: E402
 from oslo_config import cfg  # noqa: E402
+from oslo_db import exception as db_exc  # noqa: E402
 import oslo_messaging as messaging  # noqa: E402
 import sqlalchemy as sa  # noqa: E402
 from sqlalchemy import exc as sa_exc  # noqa: E402
@@ -63,6 +64,7 @@ class Database:
                 connection.execute(sa.delete(table))
         sa.event.listen(engine(), 'before_cursor_execute', self._before)
         self._away = False
+        self._deadlocks = False
 
     def close(self) -> None:
         if sa.event.contains(engine(), 'before_cursor_execute',
@@ -75,6 +77,8 @@ class Database:
         if self._away:
             raise sa_exc.OperationalError(statement, None,
                                           Exception('the server is away'))
+        if self._deadlocks and statement.startswith('UPDATE'):
+            raise db_exc.DBDeadlock(Exception('deadlock'))
 
     @contextlib.contextmanager
     def away(self) -> typing.Iterator[None]:
@@ -84,6 +88,15 @@ class Database:
             yield
         finally:
             self._away = False
+
+    @contextlib.contextmanager
+    def deadlocks(self) -> typing.Iterator[None]:
+        """No change succeeds."""
+        self._deadlocks = True
+        try:
+            yield
+        finally:
+            self._deadlocks = False
 
     def volume(self, volume_id: str, host: str, **values: typing.Any) -> None:
         """Add a row as the API and the scheduler leave it."""
@@ -101,7 +114,7 @@ class Database:
     def snapshot(self, volume_id: str) -> None:
         api.snapshot_create(self.context, {
             'volume_id': volume_id, 'status': 'available',
-            'volume_size': 1})
+            'volume_size': 1, 'volume_type_id': 'type'})
 
     def attachment(self, volume_id: str, **values: typing.Any) -> str:
         """Add an attachment as ``reserve`` does; returns its id."""

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The four changes of a row, on Cinder's schema and with real SQL."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from unittest import mock
+import uuid
+
+from cinder.db import api
+from cinder.db import models
+from cinder import exception
+from oslo_db import exception as db_exc
+from oslo_serialization import jsonutils
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import records
+from cinder_dmclone import rows
+from tests.unit import base
+from tests.unit.fake import database
+from tests.unit.fake import ports
+
+A, B = 'a@x', 'b@x'
+COPY = records.Location(B, str(uuid.UUID(int=7)))
+OWNER = rows.Owner(COPY, 'pool')
+
+
+class RowsTestCase(base.TestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.db = database.Database()
+        self.addCleanup(self.db.close)
+        self.clock = ports.Clock()
+        self.store = rows.RowStore(self.clock.monotonic, self.clock.sleep)
+        self.db.service(B)
+        self.id = str(uuid.uuid4())
+        self.db.volume(self.id, f'{A}#pool', status='reserved',
+                       provider_id='1')
+        self.attachment = self.db.attachment(self.id)
+        self.purpose = rows.Purpose(self.attachment)
+
+    def row(self) -> rows.Row:
+        row = self.store.get(self.id)
+        assert row
+        return row
+
+    def offered(self) -> rows.Row:
+        return self.store.offer(self.row(), COPY, self.purpose)
+
+
+class ReadTest(RowsTestCase):
+
+    def test_get(self) -> None:
+        row = self.row()
+        self.assertEqual((A, self.id, 1, 'reserved'),
+                         (row.node, row.lv, row.generation, row.status))
+        found, = row.attachments
+        self.assertEqual((self.attachment, 'reserved', False, None),
+                         (found.id, found.status, found.connected,
+                          found.host))
+
+    def test_connector(self) -> None:
+        self.db.update_attachment(
+            self.attachment, connector=jsonutils.dumps(
+                {'host': 'b', 'initiator': 'iqn.b', 'colour': 'blue'}))
+        found, = self.row().attachments
+        self.assertEqual((True, 'b', 'iqn.b'),
+                         (found.connected, found.host, found.initiator))
+
+    def test_deleted_attachments_are_not_there(self) -> None:
+        self.db.drop_attachment(self.attachment)
+        self.assertEqual((), self.row().attachments)
+
+    def test_deleted_rows_are_found(self) -> None:
+        self.db.destroy(self.id)
+        self.assertTrue(self.row().deleted)
+
+    def test_no_row(self) -> None:
+        self.assertIsNone(self.store.get(str(uuid.uuid4())))
+
+    def test_by_lv(self) -> None:
+        """H14: looked for by the LV, because rows are exchanged."""
+        other = str(uuid.uuid4())
+        cases: dict[str, dict[str, typing.Any]] = {
+            'name_id': {'_name_id': other},
+            'from': {'provider_id': f'2;from={A}/{other}'},
+            'offer': {'provider_id': f'2;offer={A}/{other}'}}
+        for name, values in cases.items():
+            with self.subTest(name):
+                self.db.update(self.id, **{'_name_id': None,
+                                           'provider_id': '1'} | values)
+                found = self.store.find([], [other])
+                self.assertEqual([self.id], [row.id for row in found])
+
+    def test_away(self) -> None:
+        with self.db.away():
+            self.assertRaises(exceptions.DatabaseAway, self.store.get,
+                              self.id)
+
+
+class ChangeTest(RowsTestCase):
+
+    def test_offer(self) -> None:
+        row = self.offered()
+        self.assertEqual((COPY, None, 1), (row.offer, row.source,
+                                           row.generation))
+        self.assertEqual(row, self.row())
+
+    def test_withdraw(self) -> None:
+        row = self.store.withdraw(self.offered())
+        self.assertEqual('1', row.provider_id)
+
+    def test_commit(self) -> None:
+        self.db.update(self.id, provider_location='x', provider_auth='y')
+        row = self.store.commit(self.offered(), OWNER, self.purpose)
+        self.assertEqual(COPY, row.owner)
+        self.assertEqual(f'{B}#pool', row.host)
+        self.assertEqual(records.Location(A, self.id), row.source)
+        self.assertEqual((2, None), (row.generation, row.offer))
+        stored = api.volume_get(self.db.context, self.id)
+        service = api.service_get(self.db.context, host=B)
+        self.assertEqual(
+            (service.uuid, service.availability_zone, None, None, None),
+            (stored.service_uuid, stored.availability_zone,
+             stored.provider_location, stored.provider_auth,
+             stored.cluster_name))
+
+    def test_commit_is_one_update(self) -> None:
+        row = self.offered()
+        self.db.statements.clear()
+        self.store.commit(row, OWNER, self.purpose)
+        changes = [text for text in self.db.statements
+                   if not text.startswith(('SELECT', 'BEGIN'))]
+        self.assertEqual(1, len(changes), changes)
+        self.assertTrue(changes[0].startswith('UPDATE volumes'))
+
+    def test_complete(self) -> None:
+        row = self.store.commit(self.offered(), OWNER, self.purpose)
+        self.assertEqual('2', self.store.complete(row).provider_id)
+
+    def test_migrate_without_attachment(self) -> None:
+        self.db.drop_attachment(self.attachment)
+        self.db.update(self.id, status='available',
+                       migration_status='migrating')
+        purpose = rows.Purpose(None)
+        row = self.store.offer(self.row(), COPY, purpose)
+        row = self.store.commit(row, OWNER, purpose)
+        self.assertEqual(COPY, row.owner)
+
+    def test_migrate_refuses_any_attachment(self) -> None:
+        """H5: somebody attaches while a migration is prepared."""
+        self.db.drop_attachment(self.attachment)
+        self.db.update(self.id, status='available',
+                       migration_status='migrating')
+        row = self.store.offer(self.row(), COPY, rows.Purpose(None))
+        self.db.attachment(self.id)
+        self.assertRaises(exceptions.RowChanged, self.store.commit, row,
+                          OWNER, rows.Purpose(None))
+
+
+class RefusedTest(RowsTestCase):
+    """Each expectation of an offer and of a commit."""
+
+    def assert_refused(self, change: typing.Callable[[], object]) -> None:
+        row = self.row()
+        change()
+        self.assertRaises(exceptions.RowChanged, self.store.offer, row, COPY,
+                          self.purpose)
+        self.assertIsNone(self.row().offer)
+
+    def assert_commit_refused(self, **values: typing.Any) -> None:
+        row = self.offered()
+        self.db.update(self.id, **values)
+        self.assertRaises(exceptions.RowChanged, self.store.commit, row,
+                          OWNER, self.purpose)
+        self.assertEqual(values.get('host', f'{A}#pool'), self.row().host)
+        self.assertIsNone(self.row().name_id)
+
+    def test_offer_status(self) -> None:
+        for status in ('available', 'error', 'downloading', 'deleting',
+                       'backing-up', 'uploading', 'extending'):
+            with self.subTest(status):
+                self.assert_refused(
+                    lambda: self.db.update(self.id, status=status))
+
+    def test_offer_snapshot(self) -> None:
+        self.assert_refused(lambda: self.db.snapshot(self.id))
+
+    def test_offer_attachment_gone(self) -> None:
+        self.assert_refused(
+            lambda: self.db.drop_attachment(self.attachment))
+
+    def test_offer_other_attachment(self) -> None:
+        self.assert_refused(lambda: self.db.attachment(self.id))
+
+    def test_offer_other_offer(self) -> None:
+        row = self.row()
+        first = self.offered()
+        other = records.Location(B, str(uuid.uuid4()))
+        self.assertRaises(exceptions.RowChanged, self.store.offer, row,
+                          other, self.purpose)
+        self.assertEqual(first, self.row())
+
+    def test_commit_status(self) -> None:
+        """H10: an operation that began meanwhile."""
+        for status in ('available', 'error', 'backing-up', 'uploading'):
+            with self.subTest(status):
+                self.db.update(self.id, status='reserved', provider_id='1')
+                self.assert_commit_refused(status=status)
+
+    def test_commit_size(self) -> None:
+        """H15: extended while the copy was made."""
+        self.assert_commit_refused(size=2)
+
+    def test_commit_migration(self) -> None:
+        self.assert_commit_refused(migration_status='migrating')
+
+    def test_commit_generation(self) -> None:
+        self.assert_commit_refused(provider_id=f'2;offer={COPY}')
+
+    def test_commit_offer_withdrawn(self) -> None:
+        """H6: the attempt was given up by somebody else."""
+        self.assert_commit_refused(provider_id='1')
+
+    def test_commit_moved(self) -> None:
+        self.assert_commit_refused(host='c@x#pool')
+
+    def test_commit_group(self) -> None:
+        self.assert_commit_refused(group_id=str(uuid.uuid4()))
+
+    def test_commit_snapshot(self) -> None:
+        """H15: a snapshot stays where it was taken."""
+        row = self.offered()
+        self.db.snapshot(self.id)
+        self.assertRaises(exceptions.RowChanged, self.store.commit, row,
+                          OWNER, self.purpose)
+
+    def test_commit_attachment_deleted(self) -> None:
+        """H10: the user detaches in the middle of the attach."""
+        row = self.offered()
+        self.db.drop_attachment(self.attachment)
+        self.assertRaises(exceptions.RowChanged, self.store.commit, row,
+                          OWNER, self.purpose)
+        self.assertEqual(A, self.row().node)
+
+    def test_commit_other_attachment(self) -> None:
+        row = self.offered()
+        self.db.attachment(self.id)
+        self.assertRaises(exceptions.RowChanged, self.store.commit, row,
+                          OWNER, self.purpose)
+
+    def test_commit_deleted(self) -> None:
+        row = self.offered()
+        self.db.destroy(self.id)
+        self.assertRaises(exceptions.RowChanged, self.store.commit, row,
+                          OWNER, self.purpose)
+
+    def test_withdraw_after_commit(self) -> None:
+        """H6: a late withdrawal does not undo a commit."""
+        offered = self.offered()
+        committed = self.store.commit(offered, OWNER, self.purpose)
+        self.assertRaises(exceptions.RowChanged, self.store.withdraw,
+                          offered)
+        self.assertEqual(committed, self.row())
+
+    def test_commit_to_an_unknown_node(self) -> None:
+        owner = rows.Owner(dataclasses.replace(COPY, node='c@x'), 'pool')
+        row = self.offered()
+        self.assertRaises(exception.ServiceNotFound, self.store.commit, row,
+                          owner, self.purpose)
+        self.assertEqual(row, self.row())
+
+
+class LostAnswerTest(RowsTestCase):
+
+    def lose(self, carried_out: bool) -> typing.Any:
+        def update(*arguments: typing.Any) -> None:
+            if carried_out:
+                original(*arguments)
+            raise db_exc.DBConnectionError(Exception('gone away'))
+        original = rows.RowStore._update
+        return mock.patch.object(rows.RowStore, '_update',
+                                 staticmethod(update))
+
+    def test_commit_that_was_carried_out_is_a_success(self) -> None:
+        """H10: a lost answer never destroys the newest data."""
+        row = self.offered()
+        with self.lose(carried_out=True):
+            row = self.store.commit(row, OWNER, self.purpose)
+        self.assertEqual((COPY, 2), (row.owner, row.generation))
+
+    def test_commit_that_was_not_carried_out(self) -> None:
+        row = self.offered()
+        with self.lose(carried_out=False):
+            self.assertRaises(exceptions.RowChanged, self.store.commit, row,
+                              OWNER, self.purpose)
+        self.assertEqual(row, self.row())
+
+    def test_repeated_change_is_a_success(self) -> None:
+        """H10: False with the row as wanted is a success."""
+        row = self.row()
+        first = self.store.offer(row, COPY, self.purpose)
+        self.assertEqual(first, self.store.offer(row, COPY, self.purpose))
+
+    def test_away_for_good(self) -> None:
+        """H10: an unknown outcome is told as such, after a bounded time."""
+        row = self.offered()
+        started = self.clock.now
+        with self.db.away():
+            self.assertRaises(exceptions.DatabaseAway, self.store.commit,
+                              row, OWNER, self.purpose)
+            self.assertRaises(exceptions.DatabaseAway, self.store.withdraw,
+                              row)
+        self.assertLess(self.clock.now - started, 4 * rows.SETTLE_SECONDS)
+
+    def test_back_again_in_time(self) -> None:
+        row = self.offered()
+        away = self.db.away()
+        away.__enter__()
+
+        def sleep(seconds: float) -> None:
+            away.__exit__(None, None, None)
+
+        store = rows.RowStore(self.clock.monotonic, sleep)
+        self.assertRaises(exceptions.RowChanged, store.withdraw, row)
+
+    def test_no_statement_is_repeated_for_long(self) -> None:
+        """H29: the library's own retries sleep 25 s; ours must not."""
+        row = self.offered()
+        self.db.statements.clear()
+        with self.db.deadlocks():
+            self.assertRaises(exceptions.RowChanged, self.store.withdraw,
+                              row)
+        self.assertEqual(1, sum(text.startswith('UPDATE')
+                                for text in self.db.statements))
+
+
+class SchemaTest(RowsTestCase):
+
+    def test_provider_id_fits_the_column(self) -> None:
+        column = models.Volume.__table__.c.provider_id
+        self.assertEqual(column.type.length, records.PROVIDER_ID_MAX)
