@@ -125,11 +125,7 @@ def collect(world: world_module.World) -> dict[str, Unit]:
     found: dict[str, dict[str, typing.Any]] = collections.defaultdict(dict)
     _collect_lvs(world, found)
     _collect_devices(world, found)
-    for iqn, export in world.exporter.list().items():
-        name = names.DeviceName.parse(
-            (export.device or '').rpartition('/')[2])
-        if name:
-            found[name.lv].setdefault('exports', {})[iqn] = export
+    _collect_exports(world, found)
     units = {lv: Unit(lv=lv, **fields) for lv, fields in found.items()}
     return {lv: _with_disk(world, unit) for lv, unit in units.items()}
 
@@ -174,6 +170,21 @@ def _collect_devices(world: world_module.World,
                 key = ('clone' if name.kind is names.Kind.CLONE
                        else 'source')
                 found[name.lv][key] = state
+
+
+def _collect_exports(world: world_module.World,
+                     found: dict[str, dict[str, typing.Any]]) -> None:
+    """Sort exports by LV; half-made ones, without a device, too."""
+    prefix = world.settings.target_prefix
+    expected = {names.serve_iqn(prefix, lv): lv for lv in found}
+    for lv, fields in found.items():
+        for tag in fields.get('tags', records.Tags()).lent:
+            expected[names.loan_iqn(prefix, lv, tag.lv, tag.generation)] = lv
+    for iqn, export in world.exporter.list().items():
+        name = names.DeviceName.parse(export.device.rpartition('/')[2])
+        owner = name.lv if name else expected.get(iqn)
+        if owner in found:
+            found[owner].setdefault('exports', {})[iqn] = export
 
 
 def _with_disk(world: world_module.World, unit: Unit) -> Unit:

@@ -27,8 +27,8 @@ IQN_MARK = 'dmclone-'
 
 _UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 _DM_NAME = re.compile(
-    rf'^{DM_PREFIX}(?P<kind>front|loan|serve|io|clone|source)-'
-    rf'(?:(?P<host>.+)-)??(?P<lv>{_UUID})(?:-(?P<borrower>{_UUID}))?$')
+    rf'{DM_PREFIX}(?P<kind>front|loan|serve|io|clone|source)-'
+    rf'(?:(?P<host>.+)-)??(?P<lv>{_UUID})(?:-(?P<borrower>{_UUID}))?')
 
 
 class Kind(enum.Enum):
@@ -66,7 +66,7 @@ class DeviceName:
     @classmethod
     def parse(cls, name: str) -> DeviceName | None:
         """Take a name apart; None if it is not one of ours."""
-        match = _DM_NAME.match(name)
+        match = _DM_NAME.fullmatch(name)
         if not match:
             return None
         return cls(Kind(match['kind']), match['lv'], match['borrower'],

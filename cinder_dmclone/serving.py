@@ -31,7 +31,9 @@ def export(world: World, unit: facts.Unit, volume_id: str,
     user = iqn.rpartition('-')[2]
     password = names.chap_secret(world.settings.key, iqn)
     state = unit.exports.get(iqn)
-    allowed = set(initiators) | set(state.initiators if state else ())
+    # LIO has initiator names in lower case.
+    wanted = {initiator.lower() for initiator in initiators}
+    allowed = wanted | set(state.initiators if state else ())
     world.exporter.ensure(exporter.Export(
         iqn=iqn, device=name.path, serial=unit.lv, readonly=False,
         grants=tuple(exporter.Grant(initiator, user, password)
@@ -51,6 +53,7 @@ def unexport(world: World, unit: facts.Unit, initiator: str | None) -> bool:
     """
     iqn = names.serve_iqn(world.settings.target_prefix, unit.lv)
     state = unit.exports.get(iqn)
+    initiator = initiator and initiator.lower()
     others = set(state.initiators if state else ()) - {initiator}
     if initiator and others:
         world.exporter.revoke(iqn, initiator)
