@@ -2,12 +2,17 @@
 """Run one of the control plane's WSGI applications.
 
 Usage: serve.py keystone|cinder ADDRESS PORT [arguments of the service].
-Under /compute every answer is 404: there is no Nova in the lab, and "no
-such server" is what lets a user delete an attachment in Cinder.
+There is no Nova in the lab.  Under /compute every name is a server, because
+the openstack command looks it up before it makes an attachment; anything
+else is 404: "not attached to that server" is what lets a user delete an
+attachment in Cinder.
 """
 from __future__ import annotations
 
+import json
+import re
 import sys
+import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,15 +22,30 @@ Environ = dict[str, Any]
 Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
 
+def server(name: str) -> dict[str, str]:
+    """A server; a name that is no uuid always gives the same one."""
+    try:
+        found = uuid.UUID(name)
+    except ValueError:
+        found = uuid.uuid5(uuid.NAMESPACE_DNS, name)
+    return {'id': str(found), 'name': name, 'status': 'ACTIVE'}
+
+
 def no_compute(application: Application) -> Application:
     """Answer for the compute service, pass the rest on."""
     def dispatch(environ: Environ,
                  start: Callable[..., Any]) -> Iterable[bytes]:
-        if environ['PATH_INFO'].startswith('/compute'):
-            start('404 Not Found', [('Content-Type', 'application/json')])
-            return [b'{"itemNotFound": {"code": 404, '
-                    b'"message": "there are no servers in this lab"}}']
-        return application(environ, start)
+        path = environ['PATH_INFO']
+        if not path.startswith('/compute'):
+            return application(environ, start)
+        match = re.fullmatch('/compute/v2.1/servers/([^/]+)', path)
+        if match:
+            status, body = '200 OK', {'server': server(match[1])}
+        else:
+            status, body = '404 Not Found', {'itemNotFound': {
+                'code': 404, 'message': 'there is no Nova in this lab'}}
+        start(status, [('Content-Type', 'application/json')])
+        return [json.dumps(body).encode()]
     return dispatch
 
 
