@@ -24,7 +24,7 @@ READS = frozenset((
     'report', 'changed_token', 'read_head', 'devices', 'devnum', 'statuses',
     'open_count', 'multipath_status', 'targets', 'list', 'initiator',
     'sessions', 'records', 'disk', 'get', 'find', 'node_of', 'is_up',
-    'monotonic', 'verify', 'volume', 'name'))
+    'verify', 'volume', 'room', 'agrees', 'show'))
 
 
 class Killed(BaseException):
@@ -134,7 +134,7 @@ class Client:
         self._process = process
         self._server = server
 
-    def prepare(self, server: str, timeout: float | None = None) -> Client:
+    def prepare(self, server: str, **options: typing.Any) -> Client:
         return Client(self._process, server)
 
     def call(self, context: typing.Any, method: str,
