@@ -118,14 +118,18 @@ class Reconciler:
         if not due and not everything:
             return
         collected = facts.collect(world)
-        nominated = {
-            lv: unit for lv, unit in collected.items()
-            if lv not in self._busy and (
-                everything or due & {lv, unit.tags.volume}
-                or (unit.in_flight and lv not in self._due))}
         with self._wake:
+            busy = set(self._busy)
+            nominated = {
+                lv: unit for lv, unit in collected.items()
+                if everything or due & {lv, unit.tags.volume}
+                or (unit.in_flight and lv not in self._due)}
             for key in due - nominated.keys():
                 del self._due[key]
+            for lv in busy & nominated.keys():
+                # What called for a look may have come after the last one.
+                self._due[lv] = (now + SOONEST, SOONEST)
+                del nominated[lv]
         for lv, candidate in self._decide_all(nominated).items():
             if candidate.step is Step.REST:
                 self._settled(lv)
