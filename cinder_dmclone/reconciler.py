@@ -32,6 +32,8 @@ Step = decide.Step
 SOONEST = 2.0
 LATEST = 60.0
 HYDRATING_LATEST = 10.0
+# Seconds between two tries while the database or LVM does not answer.
+LONGEST_PAUSE = 15.0
 
 LOCK_SECONDS = 5.0
 
@@ -84,16 +86,20 @@ class Reconciler:
             self._wake.notify()
 
     def _run(self) -> None:
-        everything = True
+        everything, pause = True, SOONEST
         while not self._stopped:
             try:
                 self.run_once(everything)
-                everything = False
-            except Exception:
+                everything, pause = False, SOONEST
+            except Exception as error:
                 # The loop must outlive any failure: it is what repairs them.
-                LOG.exception('Reconciling failed; trying again later.')
-                if everything or not self._due:
-                    self._world.clock.sleep(SOONEST)
+                if isinstance(error, exceptions.DMCloneException):
+                    LOG.warning('Reconciling has to wait: %s', error.msg)
+                else:
+                    LOG.exception('Reconciling failed; trying again later.')
+                self._world.clock.sleep(pause)
+                everything, pause = True, min(2 * pause, LONGEST_PAUSE)
+                continue
             self._sleep()
 
     def _sleep(self) -> None:
@@ -125,22 +131,20 @@ class Reconciler:
                 if everything or due & {lv, unit.tags.volume}
                 or (unit.in_flight and lv not in self._due)}
             for key in due - nominated.keys():
-                del self._due[key]
+                if self._due[key][0] <= now:
+                    del self._due[key]
             for lv in busy & nominated.keys():
                 # What called for a look may have come after the last one.
                 self._due[lv] = (now + SOONEST, SOONEST)
                 del nominated[lv]
         for lv, candidate in self._decide_all(nominated).items():
-            if candidate.step is Step.REST:
-                self._settled(lv)
-                continue
             if candidate.step in _ENDS:
-                self._again(lv, candidate, SOONEST, nominated[lv])
+                self._plan(candidate, nominated[lv], now)
                 continue
             with self._wake:
                 self._busy.add(lv)
                 self._due.pop(lv, None)
-            self._spawn(self._work_and_plan, lv, nominated[lv])
+            self._spawn(self._work_and_plan, nominated[lv])
 
     def _decide_all(self, units: dict[str, facts.Unit]) -> dict[
             str, decide.Decision]:
@@ -165,13 +169,8 @@ class Reconciler:
         row, rivals = facts.pick_row(unit, node, found)
         return facts.Facts(node, unit, row, rivals)
 
-    def _settled(self, lv: str) -> None:
-        with self._wake:
-            self._due.pop(lv, None)
-        self._reported.pop(lv, None)
-        self._progress.pop(lv, None)
-
-    def _work_and_plan(self, lv: str, unit: facts.Unit) -> None:
+    def _work_and_plan(self, unit: facts.Unit) -> None:
+        lv, began = unit.lv, self._world.clock.monotonic()
         decision = decide.Decision(Step.WAIT)
         try:
             decision = self._work(unit)
@@ -181,27 +180,31 @@ class Reconciler:
         finally:
             with self._wake:
                 self._busy.discard(lv)
-            self._again(lv, decision, 0.0, unit)
+            self._plan(decision, unit, began)
 
-    def _again(self, lv: str, decision: decide.Decision, since: float,
-               unit: facts.Unit) -> None:
+    def _plan(self, decision: decide.Decision, unit: facts.Unit,
+              seen: float) -> None:
         """Plan the next look at a unit.
 
-        :param since: the interval that just passed without a change, in
-            seconds; 0 after a step
+        :param seen: when it was looked at; who nominated it since then is
+            not forgotten
         """
-        if decision.step is Step.REST:
-            self._settled(lv)
-            return
+        lv = unit.lv
         if decision.step is Step.REPORT:
             self._report(lv, decision)
         with self._wake:
-            _, before = self._due.get(lv, (0.0, since))
-            interval = min(max(before * 2, SOONEST), LATEST)
-            if unit.tags.source and unit.clone:
-                interval = self._until_hydrated(unit)
-            self._due[lv] = (self._world.clock.monotonic() + interval,
-                             interval)
+            at, interval = self._due.pop(lv, (0.0, 0.0))
+            if decision.step is Step.REST:
+                self._reported.pop(lv, None)
+                self._progress.pop(lv, None)
+            else:
+                interval = min(max(interval * 2, SOONEST), LATEST)
+                if unit.tags.source and unit.clone:
+                    interval = self._until_hydrated(unit)
+                self._due[lv] = (self._world.clock.monotonic() + interval,
+                                 interval)
+            if at > seen:
+                self._due[lv] = (at, SOONEST)
             self._wake.notify()
 
     def _until_hydrated(self, unit: facts.Unit) -> float:
