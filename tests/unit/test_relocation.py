@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A move from one node to another, and every way in which it may fail."""
+
+from __future__ import annotations
+
+import threading
+import typing
+from unittest import mock
+
+from cinder.db import models
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import names
+from cinder_dmclone import rows
+from cinder_dmclone import service
+from tests.unit import base
+from tests.unit.fake import ports
+from tests.unit.fake import storage
+
+Fate = ports.Fate
+
+
+class MoveTest(base.CloudTestCase):
+
+    def test_attach_elsewhere(self) -> None:
+        attachment, path = self.relocated()
+        self.b.mapper.open(path)
+        self.assert_data(self.b, path)
+        self.assertIn('dmclone-front-b-', path)
+        data = list(base.DATA)
+        self.b.mapper.write(path, 5, 'later')
+        data[5] = 'later'
+        self.b.mapper.flush(path)
+        self.assert_data(self.b, path, data)
+        self.cloud.settle()
+        self.assert_data(self.b, path, data)
+        self.assert_settled(data)
+        row = self.cloud.row(self.volume)
+        self.assertEqual((self.b.name, 2), (row.node, row.generation))
+        self.assertEqual([names.data_lv(self.volume)], self.a.erased)
+
+    def test_hydration_waits_for_the_commit(self) -> None:
+        attachment = self.cloud.reserve(self.volume)
+        self.cloud.before = self._hydrate_before_commit
+        self.cloud.connect(self.volume, attachment, self.b)
+
+    def _hydrate_before_commit(self, call: ports.Call) -> None:
+        if call.method == 'commit':
+            self.b.mapper.hydrate(8)
+            clone, = (found for name, found in self.b.mapper.mapped.items()
+                      if '-clone-' in name)
+            self.assertEqual(set(), clone.copied)
+
+    def test_there_and_back_again(self) -> None:
+        data = list(base.DATA)
+        for generation, node in enumerate((self.b, self.a, self.b), 2):
+            attachment, path = self.cloud.attach(self.volume, node)
+            self.assert_data(node, path, data)
+            data[generation] = f'generation {generation}'
+            node.mapper.write(path, generation, data[generation])
+            self.cloud.settle()
+            self.cloud.detach(self.volume, attachment, node)
+            self.cloud.settle()
+            self.assert_settled_flushed(node, data)
+            row = self.cloud.row(self.volume)
+            self.assertEqual((node.name, generation),
+                             (row.node, row.generation))
+
+    def assert_settled_flushed(self, node: typing.Any,
+                               data: list[str]) -> None:
+        for lv in node.group.volumes.values():
+            lv.flush()
+        self.assert_settled(data)
+
+    def test_back_before_it_has_hydrated_is_refused(self) -> None:
+        attachment, path = self.relocated()
+        self.cloud.detach(self.volume, attachment, self.b)
+        attachment = self.cloud.reserve(self.volume)
+        with self.assertRaisesRegex(exceptions.CannotRelocate,
+                                    'still hydrating'):
+            self.cloud.connect(self.volume, attachment, self.a)
+        self.cloud.settle()
+        self.cloud.connect(self.volume, attachment, self.a)
+
+    def test_no_discards_while_hydrating(self) -> None:
+        """A discard would show what another tenant left."""
+        _, path = self.relocated()
+        self.assertFalse(any(
+            found.discards for name, found in self.b.mapper.mapped.items()
+            if '-clone-' in name))
+
+    def test_two_volumes_in_opposite_directions(self) -> None:
+        other = self.cloud.create(self.b)
+        self.relocated()
+        self.cloud.attach(other, self.a)
+        self.cloud.settle()
+        for volume, node in ((self.volume, self.b), (other, self.a)):
+            row = self.cloud.row(volume)
+            self.assertEqual((node.name, None), (row.node, row.source))
+        self.assertEqual({self.a.name: 1, self.b.name: 1},
+                         {name: len(node.group.volumes)
+                          for name, node in self.cloud.nodes.items()})
+        self.assert_no_complaints()
+
+    def test_own_metadata_group(self) -> None:
+        self.options = {'own_metadata': True}
+        self.cloud.db.close()
+        self.build()
+        _, path = self.relocated()
+        self.assertEqual(1, len(self.b.meta_group.volumes))
+        self.assertEqual(1, len(self.b.group.volumes))
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_detach_while_hydrating(self) -> None:
+        attachment, path = self.relocated()
+        self.cloud.detach(self.volume, attachment, self.b)
+        self.assertNotIn(path.rpartition('/')[2], self.b.mapper.mapped)
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_front_in_use_is_not_taken_away(self) -> None:
+        attachment, path = self.relocated()
+        self.b.mapper.open(path)
+        self.assertRaises(exceptions.DeviceBusy, self.cloud.detach,
+                          self.volume, attachment, self.b)
+        self.assert_data(self.b, path)
+
+    def test_migrate_without_a_server(self) -> None:
+        self.cloud.db.update(self.volume, migration_status='migrating')
+        moved = self.a.process.service.migrate(self.volume,
+                                               f'{self.b.name}#pool')
+        self.assertTrue(moved)
+        self.assertEqual(self.b.name, self.cloud.row(self.volume).node)
+        self.cloud.db.update(self.volume, migration_status='success')
+        self.cloud.settle()
+        self.assert_settled()
+        self.assertEqual(self.b.name, self.cloud.row(self.volume).node)
+
+    def test_migrate_to_another_backend_is_left_to_cinder(self) -> None:
+        self.assertFalse(self.a.process.service.migrate(self.volume,
+                                                        'b@other#pool'))
+
+    def test_outage_of_the_lender_while_hydrating(self) -> None:
+        _, path = self.relocated()
+        self.cloud.tick()
+        self.cloud.partition(self.a, self.b)
+        for _ in range(5):
+            self.cloud.tick()
+        self.cloud.heal()
+        self.cloud.settle()
+        self.assert_data(self.b, path)
+        self.assert_settled()
+
+
+class FailureTest(base.CloudTestCase):
+    """Before the commit every failure is withdrawn with nothing left."""
+
+    def assert_fails(self, kind: type[Exception], text: str = '') -> None:
+        attachment = self.cloud.reserve(self.volume)
+        with self.assertRaisesRegex(kind, text):
+            self.cloud.connect(self.volume, attachment, self.b)
+        # One error message for the user.
+        self.messages = self.cloud.db.all(models.Message)
+        self.cloud.before = lambda call: None
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def fail_at(self, port: str, method: str, error: Exception,
+                node: typing.Any = None) -> None:
+        wanted = (node or self.b).name
+
+        def before(call: ports.Call) -> None:
+            if (call.node, call.port, call.method) == (wanted, port, method):
+                self.cloud.before = lambda call: None
+                raise error
+        self.cloud.before = before
+
+    def test_no_room(self) -> None:
+        self.b.group.size = storage.EXTENT
+        self.assert_fails(exceptions.CannotRelocate, 'not enough room')
+        self.assertEqual(1, len(self.messages))
+
+    def test_room_that_metadata_takes(self) -> None:
+        size = self.a.group.volumes[names.data_lv(self.volume)].size
+        self.b.group.size = size
+        self.assert_fails(exceptions.PeerRefused, 'free space')
+
+    def test_block_sizes_differ(self) -> None:
+        """H20: a server that aligned its I/O to 512 would freeze."""
+        self.b.group.block_size = 4096
+        self.assert_fails(exceptions.CannotRelocate, '4096-byte blocks')
+
+    def test_peer_is_down(self) -> None:
+        with mock.patch.object(ports.Peers, 'is_up', return_value=False):
+            self.assert_fails(exceptions.CannotServe, 'is down')
+
+    def test_peer_does_not_answer(self) -> None:
+        self.b.kill()
+        attachment = self.cloud.reserve(self.volume)
+        self.assertRaises(exceptions.PeerAway, self.cloud.connect,
+                          self.volume, attachment, self.b)
+        self.assertIsNone(self.cloud.row(self.volume).offer)
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.restart()
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def test_every_step_of_the_lender(self) -> None:
+        error = exceptions.CommandFailed(command='x', code=1, stderr='y')
+        for port, method in (
+                ('group', 'retag'), ('group', 'flush'), ('dm', 'apply'),
+                ('exporter', 'ensure'), ('dm', 'open_count'),
+                ('dm', 'flush'), ('peers', 'room'), ('peers', 'prepare')):
+            with self.subTest(method):
+                self.cloud.db.close()
+                self.build()
+                self.fail_at(port, method, error, self.a)
+                self.assert_fails(exceptions.CommandFailed)
+
+    def test_every_step_of_the_borrower(self) -> None:
+        error = exceptions.CommandFailed(command='x', code=1, stderr='y')
+        for port, method in (
+                ('group', 'create'), ('importer', 'login'), ('dm', 'apply'),
+                ('dm', 'flush'), ('group', 'retag'), ('group', 'flush'),
+                ('group', 'report'), ('dm', 'hide_discards')):
+            with self.subTest(method):
+                self.cloud.db.close()
+                self.build()
+                self.fail_at(port, method, error)
+                self.assert_fails(exceptions.PeerRefused)
+
+    def test_commit_refused(self) -> None:
+        def before(call: ports.Call) -> None:
+            if call.method == 'commit':
+                self.cloud.db.update(self.volume, size=2)
+        self.cloud.before = before
+        attachment = self.cloud.reserve(self.volume)
+        self.assertRaises(exceptions.RowChanged, self.cloud.connect,
+                          self.volume, attachment, self.b)
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def test_detached_in_the_middle(self) -> None:
+        """A detach that Cinder does not tell the driver about."""
+        attachment = self.cloud.reserve(self.volume)
+
+        def before(call: ports.Call) -> None:
+            if call.method == 'seal' or (call.node, call.method) == (
+                    self.a.name, 'open_count'):
+                self.cloud.before = lambda call: None
+                self.cloud.forget(self.volume, attachment)
+        self.cloud.before = before
+        self.assertRaises(exceptions.RowChanged, self.cloud.connect,
+                          self.volume, attachment, self.b)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def test_database_away_before_the_commit(self) -> None:
+        """H10: with the outcome unknown nothing is changed."""
+        attachment = self.cloud.reserve(self.volume)
+        away = self.cloud.db.away()
+
+        def before(call: ports.Call) -> None:
+            if call.method == 'commit':
+                self.cloud.before = lambda call: None
+                away.__enter__()
+        self.cloud.before = before
+        self.assertRaises(exceptions.DatabaseAway, self.cloud.connect,
+                          self.volume, attachment, self.b)
+        self.assertEqual(2, len(self.b.group.volumes))
+        away.__exit__(None, None, None)
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def test_database_away_after_the_commit(self) -> None:
+        """H10: the committed copy survives the lost answer."""
+        attachment = self.cloud.reserve(self.volume)
+        away = self.cloud.db.away()
+        original = rows.RowStore._update
+
+        def update(values: dict, *rest: typing.Any) -> None:
+            original(values, *rest)
+            if 'host' in values:
+                away.__enter__()
+        with mock.patch.object(rows.RowStore, '_update',
+                               staticmethod(update)):
+            self.assertRaises(exceptions.DatabaseAway, self.cloud.connect,
+                              self.volume, attachment, self.b)
+        away.__exit__(None, None, None)
+        path = self.cloud.connect(self.volume, attachment, self.b)
+        self.assert_data(self.b, path)
+        self.cloud.complete(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_prepare_took_too_long(self) -> None:
+        def before(call: ports.Call) -> None:
+            if call.method == 'login':
+                self.cloud.clock.sleep(30)
+        self.cloud.before = before
+        self.assert_fails(exceptions.PeerRefused, 'longer than 25')
+
+    def test_lender_that_shows_another_disk(self) -> None:
+        """H26: size, serial, block size and write protection are checked."""
+        error = exceptions.SourceMismatch(iqn='iqn.x', reason='serial')
+        self.fail_at('importer', 'login', error)
+        self.assert_fails(exceptions.PeerRefused, "not the lender's volume")
+
+    def test_volume_in_use_here(self) -> None:
+        """H4: the fence sees every writer of the LV, not only the front."""
+        path = names.local_io(self.volume).path
+        with self.a.process.service.local_path(self.volume):
+            self.a.mapper.open(path)
+            attachment = self.cloud.reserve(self.volume)
+            with self.assertRaisesRegex(exceptions.CannotRelocate,
+                                        'in use'):
+                self.cloud.connect(self.volume, attachment, self.b)
+            self.assertIsNone(self.cloud.row(self.volume).offer)
+            self.a.mapper.close(path)
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def test_writer_that_is_not_ours(self) -> None:
+        """H4: the kernel's open count of the LV is what counts."""
+        def open_count(devnum: str) -> int:
+            return original(devnum) + 1
+        original = self.a.mapper.open_count
+        with mock.patch.object(self.a.mapper, 'open_count', open_count):
+            attachment = self.cloud.reserve(self.volume)
+            with self.assertRaisesRegex(exceptions.CannotRelocate,
+                                        'open 2 times instead of 1'):
+                self.cloud.connect(self.volume, attachment, self.b)
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+
+class RetryTest(base.CloudTestCase):
+
+    options = {'lock_wait': 30.0}
+
+    def test_five_calls_at_once(self) -> None:
+        """Retries join the attempt that runs and get its result."""
+        attachment = self.cloud.reserve(self.volume)
+        results: list[object] = []
+        start = threading.Barrier(5)
+
+        def connect() -> None:
+            start.wait()
+            try:
+                results.append(service.NodeService.connect(
+                    self.a.process.service, self.volume,
+                    self.b.connector)['data']['device_path'])
+            except Exception as error:
+                results.append(error)
+        threads = [threading.Thread(target=connect) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(5, len(results))
+        self.assertEqual(1, len(set(results)), results)
+        path = self.cloud.connect(self.volume, attachment, self.b)
+        self.assertEqual([path], list(set(results)))
+        self.assertEqual(2, self.cloud.row(self.volume).generation)
+        self.cloud.complete(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_data(self.b, path)
+        self.assert_settled()
+
+    def test_retry_after_the_commit_gets_the_same_path(self) -> None:
+        attachment, path = self.relocated()
+        for home in (self.a, self.b):
+            info = home.process.service.connect(self.volume,
+                                                self.b.connector)
+            self.assertEqual(path, info['data']['device_path'])
+
+    def test_retry_after_a_failure_is_a_new_attempt(self) -> None:
+        """H6: a copy's LV is never offered twice."""
+        offered = []
+
+        def before(call: ports.Call) -> None:
+            if call.method == 'offer':
+                offered.append(call.arguments[1])
+        self.cloud.before = before
+        fates = iter([Fate.UNANSWERED, Fate.UNANSWERED])
+        self.cloud.fate = lambda message: (
+            next(fates, Fate.ARRIVES) if message.method == 'prepare'
+            else Fate.ARRIVES)
+        attachment = self.cloud.reserve(self.volume)
+        for _ in range(2):
+            self.assertRaises(exceptions.PeerAway, self.cloud.connect,
+                              self.volume, attachment, self.b)
+        self.cloud.connect(self.volume, attachment, self.b)
+        self.assertEqual(3, len(set(offered)))
+        self.cloud.complete(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_settled()
