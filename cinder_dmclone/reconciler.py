@@ -240,6 +240,9 @@ class Reconciler:
                 LOG.debug('LV %(lv)s: %(error)s',
                           {'lv': lv, 'error': error.msg})
                 return decide.Decision(Step.WAIT, error.msg)
+            except exceptions.CopyUnusable as error:
+                # Nothing here gets better by itself.
+                return decide.Decision(Step.REPORT, error.msg)
             except exceptions.DMCloneException as error:
                 LOG.warning('LV %(lv)s: %(error)s Trying again later.',
                             {'lv': lv, 'error': error.msg})
@@ -315,14 +318,19 @@ class Reconciler:
         """Undo or repair what is open on the home LV of a volume.
 
         For entry points; the caller holds the volume's lock. What can take
-        long or needs the lender is left to the thread.
+        long or needs the lender is left to the thread. A copy that cannot
+        be assembled is reported: a server can still be detached from it.
         """
         lv = row.lv
         for _ in range(MAX_STEPS):
             decision, known = self._decide_now(lv, {})
             if decision.step not in _SETTLING:
                 break
-            steps.take(self._world, decision, known)
+            try:
+                steps.take(self._world, decision, known)
+            except exceptions.CopyUnusable as error:
+                decision = decide.Decision(Step.REPORT, error.msg)
+                break
         self.nominate(lv)
         return decision, known
 
