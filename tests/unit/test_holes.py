@@ -1,0 +1,498 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules that lost data, or left something behind, in an earlier draft."""
+
+from __future__ import annotations
+
+import dataclasses
+from unittest import mock
+
+from cinder_dmclone import activation
+from cinder_dmclone.dm import table
+from cinder_dmclone import exceptions
+from cinder_dmclone import names
+from cinder_dmclone import records
+from cinder_dmclone import relocation
+from cinder_dmclone import stack
+from tests.unit import base
+from tests.unit.fake import ports
+from tests.unit.fake import storage
+
+Fate = ports.Fate
+
+
+class HoleTestCase(base.CloudTestCase):
+
+    def lv_on_b(self) -> storage.Volume:
+        return self.b.group.volumes[names.data_lv(
+            self.cloud.row(self.volume).lv)]
+
+    def fates(self, method: str, *fates: Fate) -> None:
+        """What becomes of the next messages of a kind."""
+        coming = iter(fates)
+        self.cloud.fate = lambda message: (
+            next(coming, Fate.ARRIVES) if message.method == method
+            else Fate.ARRIVES)
+
+    def lent_tags(self) -> list[str]:
+        return [tag for lv in self.a.group.volumes.values()
+                for tag in lv.tags if tag.startswith('dmclone.lent')]
+
+
+class DeletionTest(HoleTestCase):
+
+    def test_restored_database_deletes_nothing(self) -> None:
+        """H3: the row is of yesterday, the data on b is of today."""
+        self.relocated()
+        self.cloud.settle()
+        self.cloud.db.update(self.volume, host=f'{self.a.name}#pool',
+                             _name_id=None, provider_id='1',
+                             status='available')
+        for node in (self.a, self.b):
+            node.kill()
+        self.cloud.restart()
+        self.cloud.settle()
+        lv, = self.b.group.volumes.values()
+        self.assertEqual(base.DATA, [lv.read(r) for r in range(8)])
+
+    def test_empty_database_deletes_nothing(self) -> None:
+        """H3: cinder-volume was pointed at another database."""
+        self.relocated()
+        before = [set(node.group.volumes) for node in (self.a, self.b)]
+        self.cloud.db.close()
+        self.cloud.db = type(self.cloud.db)()
+        self.addCleanup(self.cloud.db.close)
+        for node in (self.a, self.b):
+            node.kill()
+        self.cloud.restart()
+        self.cloud.settle()
+        self.assertEqual(before, [set(node.group.volumes)
+                                  for node in (self.a, self.b)])
+
+    def test_reinstalled_borrower_is_no_proof(self) -> None:
+        """H3, H30: b has a new volume group under the old name."""
+        self.relocated()
+        self.b.lose_power()
+        self.b.group.volumes.clear()
+        self.b.group.uuid = 'another group'
+        self.cloud.restart()
+        self.cloud.settle()
+        self.assertIn(names.data_lv(self.volume), self.a.group.volumes)
+
+    def test_another_node_of_the_same_name(self) -> None:
+        """H30: a message for one volume group is not for another."""
+        original = self.b.process.service.room
+
+        def room() -> object:
+            return dataclasses.replace(original(), group='stolen')
+        attachment = self.cloud.reserve(self.volume)
+        with mock.patch.object(self.b.process.service, 'room', room):
+            with self.assertRaisesRegex(exceptions.PeerRefused,
+                                        'another node of this name'):
+                self.cloud.connect(self.volume, attachment, self.b)
+        self.assertEqual({}, self.b.group.volumes)
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+
+class MessageTest(HoleTestCase):
+
+    def test_prepare_twice_is_one_copy(self) -> None:
+        """H6: a duplicated message gets the same answer."""
+        self.fates('prepare', Fate.TWICE)
+        _, path = self.relocated()
+        self.assert_data(self.b, path)
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_late_prepare_builds_nothing(self) -> None:
+        """H6: its offer was withdrawn long ago."""
+        self.fates('prepare', Fate.LATE)
+        attachment = self.cloud.reserve(self.volume)
+        self.assertRaises(exceptions.PeerAway, self.cloud.connect,
+                          self.volume, attachment, self.b)
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.deliver_late()
+        self.assertEqual({}, self.b.group.volumes)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def test_late_prepare_during_the_next_attempt(self) -> None:
+        """H6: the first attempt's message arrives after the second."""
+        self.fates('prepare', Fate.LATE)
+        attachment = self.cloud.reserve(self.volume)
+        self.assertRaises(exceptions.PeerAway, self.cloud.connect,
+                          self.volume, attachment, self.b)
+        path = self.cloud.connect(self.volume, attachment, self.b)
+        self.cloud.deliver_late()
+        self.assert_data(self.b, path)
+        self.cloud.complete(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_late_discard_spares_the_next_attempt(self) -> None:
+        """H6: the first attempt's abort arrives after the commit."""
+        self.fates('prepare', Fate.UNANSWERED)
+        attachment = self.cloud.reserve(self.volume)
+        late = self.cloud.fate
+
+        def fate(message: ports.Message) -> Fate:
+            return Fate.LATE if message.method == 'discard' else (
+                late(message))
+        self.cloud.fate = fate
+        self.assertRaises(exceptions.PeerAway, self.cloud.connect,
+                          self.volume, attachment, self.b)
+        path = self.cloud.connect(self.volume, attachment, self.b)
+        self.cloud.complete(self.volume, attachment)
+        self.cloud.deliver_late()
+        self.assert_data(self.b, path)
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_discard_of_a_committed_copy_is_refused(self) -> None:
+        """H6: whatever a message says, a fresh row decides."""
+        self.relocated()
+        lv = self.cloud.row(self.volume).lv
+        for _ in range(2):
+            self.assertRaises(
+                exceptions.PeerRefused, self.b.process.service.discard,
+                self.volume, lv)
+            self.cloud.settle()
+        self.assert_settled()
+
+    def test_discard_of_an_offered_copy_is_refused(self) -> None:
+        """H6: an abort is a change of the row before it is a message."""
+        refused = []
+
+        def before(call: ports.Call) -> None:
+            if call.method == 'commit':
+                self.cloud.before = lambda call: None
+                lv = self.cloud.row(self.volume).offer.lv
+                with self.assertRaises(exceptions.PeerRefused) as caught:
+                    self.b.process.service.discard(self.volume, lv)
+                refused.append(caught.exception)
+        self.cloud.before = before
+        _, path = self.relocated()
+        self.assertEqual(1, len(refused))
+        self.assert_data(self.b, path)
+
+    def test_nudges_destroy_nothing(self) -> None:
+        """H6: a cast in the queue of a dead node never expires."""
+        self.relocated()
+        for _ in range(3):
+            for node in (self.a, self.b):
+                node.process.service.nudge(self.volume)
+            self.cloud.tick()
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_lost_nudges_delay_nothing_for_ever(self) -> None:
+        self.relocated()
+        for _ in range(20):
+            self.cloud.late.clear()
+            self.cloud.tick()
+        # The lender looks by itself, at first often, then every minute.
+        self.cloud.settle()
+        self.assert_settled()
+
+
+class ProofTest(HoleTestCase):
+
+    def test_hydrated_in_core_is_not_on_the_disk(self) -> None:
+        """H7: the count runs ahead; only a flushing status is believed."""
+        self.relocated()
+        self.cloud.deliver_late()
+        self.b.process.loop.run_once()
+        clone = self.clone()
+        clone.phantom = set(range(8)) - clone.copied
+        self.b.process.loop.nominate(self.volume)
+        self.b.process.loop.run_once()
+        self.assertTrue(any('-clone-' in name
+                            for name in self.b.mapper.mapped))
+        self.assertIsNotNone(self.cloud.row(self.volume).source)
+        self.cloud.settle()
+        self.assert_settled()
+
+    def clone(self) -> object:
+        found, = (found for name, found in self.b.mapper.mapped.items()
+                  if '-clone-' in name)
+        return found
+
+    def test_lost_metadata_is_never_formatted_anew(self) -> None:
+        """H8: an empty superblock would silently drop every write."""
+        self.relocated()
+        self.cloud.settle(1)
+        self.b.lose_power()
+        meta, = (lv for name, lv in self.b.group.volumes.items()
+                 if 'meta' in name)
+        for wreck in ('zeroed', 'overwritten', 'another size'):
+            with self.subTest(wreck):
+                if wreck == 'another size':
+                    meta.superblock = storage.Superblock(
+                        storage.REGION.to_sectors(),
+                        storage.EXTENT.to_sectors())
+                else:
+                    meta.superblock = None
+                    meta.zeroed = wreck == 'zeroed'
+                self.cloud.restart()
+                self.cloud.settle(5)
+                self.assert_no_complaints()
+                self.assertFalse(any('-clone-' in name
+                                     for name in self.b.mapper.mapped))
+                self.assertIn(names.data_lv(self.volume),
+                              self.a.group.volumes)
+                self.b.lose_power()
+
+    def test_lost_metadata_lv_is_never_made_again(self) -> None:
+        """H8: nothing is created for a committed copy."""
+        self.relocated()
+        self.cloud.settle(1)
+        self.b.lose_power()
+        for name in [name for name in self.b.group.volumes
+                     if 'meta' in name]:
+            del self.b.group.volumes[name]
+        self.cloud.restart()
+        self.cloud.settle(5)
+        self.assertEqual([names.data_lv(self.cloud.row(self.volume).lv)],
+                         list(self.b.group.volumes))
+        self.assertIn(names.data_lv(self.volume), self.a.group.volumes)
+
+    def test_volume_that_needs_the_operator_can_be_detached(self) -> None:
+        """H8: the alarm must not keep a server from letting go."""
+        attachment, _ = self.relocated()
+        self.cloud.settle(1)
+        self.b.lose_power()
+        for name in [name for name in self.b.group.volumes
+                     if 'meta' in name]:
+            del self.b.group.volumes[name]
+        self.cloud.restart()
+        self.cloud.detach(self.volume, attachment, self.b)
+
+    def test_acknowledged_write_in_the_lenders_cache(self) -> None:
+        """H9: b's flushes do not reach a's disk; the seal flushes it."""
+        attachment, path = self.cloud.attach(self.volume, self.a)
+        self.a.mapper.write(path, 6, 'not flushed by its server')
+        self.cloud.detach(self.volume, attachment, self.a)
+        _, path = self.relocated()
+        self.a.lose_power()
+        self.cloud.restart()
+        self.cloud.settle()
+        data = list(base.DATA)
+        data[6] = 'not flushed by its server'
+        self.assert_data(self.b, path, data)
+
+
+class BootTest(HoleTestCase):
+
+    def test_lender_boots_without_a_database(self) -> None:
+        """H11: no front comes up on the stale copy."""
+        attachment, _ = self.cloud.attach(self.volume, self.a)
+        self.cloud.detach(self.volume, attachment, self.a)
+        self.relocated()
+        self.a.lose_power()
+        self.a.up = True
+        with self.cloud.db.away():
+            self.boot(self.a)
+        self.assertEqual([names.loan(
+            self.volume, self.cloud.row(self.volume).lv)],
+            [names.DeviceName.parse(name)
+             for name in self.a.mapper.mapped])
+
+    def boot(self, node: object) -> None:
+        process = type(node.process)(node)
+        self.assertEqual({}, activation.activate(process.world))
+
+    def test_borrower_boots_without_a_database(self) -> None:
+        """H11: an uncommitted copy gets no front; a committed one does."""
+        for commit in (False, True):
+            with self.subTest(commit=commit):
+                self.cloud.db.close()
+                self.build()
+                attachment = self.cloud.reserve(self.volume)
+                if commit:
+                    self.cloud.connect(self.volume, attachment, self.b)
+                    self.cloud.settle(1)
+                else:
+                    self.fates('prepare', Fate.UNANSWERED)
+                    self.cloud.before = self.power_cut_before_withdraw
+                    self.assertRaises(ports.Killed, self.cloud.connect,
+                                      self.volume, attachment, self.b)
+                self.b.lose_power()
+                self.b.up = True
+                with self.cloud.db.away():
+                    self.boot(self.b)
+                fronts = [name for name in self.b.mapper.mapped
+                          if 'front' in name]
+                self.assertEqual(int(commit), len(fronts))
+
+    def power_cut_before_withdraw(self, call: ports.Call) -> None:
+        if call.method == 'withdraw':
+            self.cloud.before = lambda call: None
+            self.a.lose_power()
+
+    def test_loan_is_durable_before_the_copy_is_asked_for(self) -> None:
+        """H11: a power cut at the moment of `prepare` keeps the tag."""
+        def before(call: ports.Call) -> None:
+            if call.method == 'prepare':
+                self.cloud.before = lambda call: None
+                self.a.lose_power()
+        self.cloud.before = before
+        attachment = self.cloud.reserve(self.volume)
+        self.assertRaises(ports.Killed, self.cloud.connect, self.volume,
+                          attachment, self.b)
+        self.assertEqual(1, len(self.lent_tags()))
+
+    def test_own_is_durable_only_after_the_commit(self) -> None:
+        """H11: tags are never less cautious than the row."""
+        def before(call: ports.Call) -> None:
+            if call.method == 'commit':
+                for lv in self.b.group.volumes.values():
+                    self.assertFalse(any('own' in tag for tag in lv.tags))
+        self.cloud.before = before
+        self.relocated()
+
+
+class StaleRequestTest(HoleTestCase):
+
+    def test_late_requests_reach_a_after_the_commit(self) -> None:
+        """H15: a stale cast must not work on the frozen copy."""
+        self.relocated()
+        service = self.a.process.service
+        calls = {
+            'extend': lambda: service.extend(self.volume, 2),
+            'delete': lambda: service.delete(self.volume),
+            'copy': lambda: service.local_path(self.volume).__enter__(),
+            'migrate': lambda: service.migrate(self.volume,
+                                               f'{self.b.name}#pool')}
+        before = dict(self.a.mapper.mapped)
+        for name, call in calls.items():
+            with self.subTest(name):
+                self.assertRaises(exceptions.NotHome, call)
+        self.assertEqual(before, self.a.mapper.mapped)
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_own_reconciler_does_not_undo_the_seal(self) -> None:
+        """H22: between seal and commit nobody makes a front on a."""
+        def before(call: ports.Call) -> None:
+            if call.method == 'commit':
+                self.cloud.before = lambda call: None
+                self.a.process.loop.run_once(everything=True)
+                self.assertFalse(any('front' in name
+                                     for name in self.a.mapper.mapped))
+                self.assertIsNotNone(self.cloud.row(self.volume).offer)
+        self.cloud.before = before
+        _, path = self.relocated()
+        self.assert_data(self.b, path)
+
+    def test_own_reconciler_keeps_a_front_that_was_just_returned(
+            self) -> None:
+        """H22: Cinder writes the attachment after the path was returned."""
+        attachment = self.cloud.reserve(self.volume)
+        for node in (self.a, self.b):
+            info = self.cloud.home(self.volume).process.service.connect(
+                self.volume, node.connector)
+            node.process.loop.run_once(everything=True)
+            self.cloud.settle(3)
+            name = info['data']['device_path'].rpartition('/')[2]
+            self.assertIn(name, node.mapper.mapped)
+        self.cloud.forget(self.volume, attachment)
+
+
+class FrozenTest(HoleTestCase):
+
+    def test_read_that_waits_for_a_dead_lender(self) -> None:
+        """H16: the source is pointed at the data LV before the swap."""
+        _, path = self.relocated()
+        self.cloud.settle(1)
+        self.a.lose_power()
+        front = self.b.mapper.mapped[path.rpartition('/')[2]]
+        for region in range(8):
+            self.b.mapper.write(path, region, 'new')
+        front.stuck = True
+        for _ in range(4):
+            self.cloud.tick()
+        self.assertEqual(table.Linear(self.lv_on_b().devnum), front.target)
+        self.assertIsNone(self.cloud.row(self.volume).source)
+        self.assert_no_complaints()
+        self.cloud.restart()
+        self.cloud.settle()
+        self.assert_settled(['new'] * 8)
+
+    def test_teardown_with_the_lender_away_never_hangs(self) -> None:
+        """H17: hydration off, no queueing, fronts, clone, source, logout."""
+        attachment, _ = self.relocated()
+        self.cloud.settle(2)
+        self.cloud.partition(self.a, self.b)
+        self.cloud.detach(self.volume, attachment, self.b)
+        start = len(self.cloud.calls)
+        self.cloud.delete(self.volume)
+        calls = [call for call in self.cloud.calls[start:]
+                 if call.node == self.b.name and not call.reads]
+        steps = [call.arguments[1] if call.method == 'message'
+                 else call.method + (call.arguments[0].split('-')[1]
+                                     if call.port == 'dm' else '')
+                 for call in calls if call.port in ('dm', 'importer')]
+        self.assertEqual(['disable_hydration', 'fail_if_no_path',
+                          'removeclone', 'removesource', 'logout'],
+                         list(dict.fromkeys(steps)))
+        self.assert_no_complaints()
+        self.assertEqual({}, self.b.mapper.mapped)
+        self.assertEqual({}, self.b.group.volumes)
+        self.cloud.heal()
+        self.cloud.settle()
+        self.assertEqual({}, self.a.group.volumes)
+
+    def test_source_is_read_only(self) -> None:
+        """H25: a read-write multipath on a read-only disk fails."""
+        self.relocated()
+        found, = (found for name, found in self.b.mapper.mapped.items()
+                  if '-source-' in name)
+        self.assertTrue(found.readonly)
+        loan, = (found for name, found in self.a.mapper.mapped.items()
+                 if '-loan-' in name)
+        self.assertTrue(loan.readonly)
+
+    def test_questions_take_no_lock(self) -> None:
+        """H21: a node that waits for an answer may hold the same lock."""
+        self.relocated()
+        for node in (self.a, self.b):
+            with node.process.world.locks.volume(self.volume, 0):
+                service = node.process.service
+                lv = self.cloud.row(self.volume).lv
+                service.room()
+                service.show(lv)
+                service.agrees(self.volume, records.Location('x', lv))
+                service.nudge(self.volume)
+
+    def test_only_the_home_node_holds_its_lock_across_a_message(
+            self) -> None:
+        """H21: both ends waiting for each other would take minutes."""
+        held = []
+
+        def before(call: ports.Call) -> None:
+            if call.port == 'peers' and call.method in (
+                    'agrees', 'show', 'connect', 'disconnect'):
+                try:
+                    with self.cloud.nodes[
+                            call.node].process.world.locks.volume(
+                                self.volume, 0):
+                        held.append(False)
+                except exceptions.VolumeLocked:
+                    held.append(True)
+        self.cloud.before = before
+        attachment, _ = self.relocated()
+        self.a.process.service.connect(self.volume, self.b.connector)
+        self.cloud.settle()
+        self.a.process.service.disconnect(self.volume, self.b.connector,
+                                          False)
+        self.assertGreaterEqual(len(held), 3)
+        self.assertEqual({False}, set(held))
+
+    def test_parts_fit_into_the_budget(self) -> None:
+        """H29: a driver call answers within 45 s."""
+        budget = self.a.process.world.settings.budget
+        self.assertLessEqual(budget, 45)
+        self.assertLess(stack.LOGIN_SECONDS,
+                        budget * relocation.PREPARE_PART)
+        self.assertLess(budget * relocation.PREPARE_PART, budget / 1.5)
