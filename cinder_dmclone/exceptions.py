@@ -86,11 +86,6 @@ class NotHome(DMCloneException):
     message = ("Volume %(volume)s belongs to %(owner)s, not to %(node)s.")
 
 
-class StillHydrating(DMCloneException):
-    message = ("Volume %(volume)s on %(node)s is still hydrating from "
-               "%(lender)s: %(what)s is possible when that has finished.")
-
-
 class VolumeLocked(DMCloneException):
     message = ("Another operation on volume %(volume)s has been running on "
                "%(node)s for %(seconds)s seconds. Try again later.")

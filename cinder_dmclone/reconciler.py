@@ -58,7 +58,6 @@ class Reconciler:
         # keep the others waiting.
         self._busy: set[str] = set()
         self._wake = threading.Condition()
-        self._stopped = False
         # When to look at an LV (or at all that speak of a volume) next, and
         # the current interval.
         self._due: dict[str, tuple[float, float]] = {}
@@ -73,12 +72,6 @@ class Reconciler:
                                   name='dmclone-reconciler')
         thread.start()
 
-    def stop(self) -> None:
-        """End the thread after the step it is in."""
-        with self._wake:
-            self._stopped = True
-            self._wake.notify()
-
     def nominate(self, key: str) -> None:
         """Look at an LV, or at all LVs of a volume, as soon as possible."""
         with self._wake:
@@ -87,7 +80,7 @@ class Reconciler:
 
     def _run(self) -> None:
         everything, pause = True, SOONEST
-        while not self._stopped:
+        while True:
             try:
                 self.run_once(everything)
                 everything, pause = False, SOONEST
@@ -104,8 +97,6 @@ class Reconciler:
 
     def _sleep(self) -> None:
         with self._wake:
-            if self._stopped:
-                return
             now = self._world.clock.monotonic()
             first = min((at for at, _ in self._due.values()), default=None)
             if first is None:

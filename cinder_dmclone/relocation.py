@@ -39,8 +39,7 @@ LOG = logging.getLogger(__name__)
 
 World = world_module.World
 
-# Parts of a call's budget (World.settings.budget), which is 45 s by default.
-LOCK_PART = 5 / 45
+# Part of a call's budget (World.settings.budget), which is 45 s by default.
 PREPARE_PART = 25 / 45
 
 

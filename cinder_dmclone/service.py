@@ -14,7 +14,6 @@ from cinder.message import api as message_api
 from cinder.message import message_field
 from cinder import context as cinder_context
 from oslo_log import log as logging
-from oslo_utils import units as oslo_units
 
 from cinder_dmclone import decide
 from cinder_dmclone import exceptions
@@ -49,7 +48,7 @@ class NodeService:
         """Make the LV of a new volume; returns its ``provider_id``."""
         tag = records.Own(1, volume_id)
         self._world.group.create(
-            names.data_lv(lv), units.Bytes(size_gib * oslo_units.Gi),
+            names.data_lv(lv), units.Bytes.from_gib(size_gib),
             [records.print_tag(tag)])
         self._world.group.flush()
         return str(records.ProviderId(1))
@@ -80,7 +79,7 @@ class NodeService:
         with self._home(volume_id) as known:
             self._world.group.extend(
                 names.data_lv(known.unit.lv),
-                units.Bytes(size_gib * oslo_units.Gi))
+                units.Bytes.from_gib(size_gib))
             self._world.group.flush()
             unit = stack.refresh(self._world, known.unit.lv)
             for name in unit.of_kind(*names.WRITERS):

@@ -151,16 +151,6 @@ class DeviceMapper:
         """
         return CloneStatus.parse(_parameters(dm.status(name, flush), 'clone'))
 
-    def multipath_status(self, name: str) -> MultipathStatus:
-        """State of a multipath device."""
-        return MultipathStatus.parse(
-            _parameters(dm.status(name, False), 'multipath'))
-
-    def clone_statuses(self) -> dict[str, CloneStatus]:
-        """State of all our clones by name, in one process, not flushed."""
-        return {name: CloneStatus.parse(text) for name, kind, text
-                in _status_lines(dm.statuses('clone')) if kind == 'clone'}
-
     def statuses(self) -> dict[str, CloneStatus | MultipathStatus]:
         """State of our clones and multipath devices, in one process."""
         found: dict[str, CloneStatus | MultipathStatus] = {}

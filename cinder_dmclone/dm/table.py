@@ -55,44 +55,6 @@ class Linear:
 
 
 @dataclasses.dataclass(frozen=True)
-class Error:
-    """Every access fails."""
-
-    type: ClassVar[str] = 'error'
-
-    def __str__(self) -> str:
-        return ''
-
-    @classmethod
-    def parse(cls, words: Iterator[str]) -> Self:
-        return cls()
-
-
-@dataclasses.dataclass(frozen=True)
-class Gate:
-    """Reads and flushes go to ``top``, writes and discards to ``hold``.
-
-    A dm-delay that delays nothing: it has a device for each kind of I/O.
-    """
-
-    type: ClassVar[str] = 'delay'
-    top: str
-    hold: str
-
-    def __str__(self) -> str:
-        top, hold = _devnum(self.top), _devnum(self.hold)
-        return f'{top} 0 0 {hold} 0 0 {top} 0 0'
-
-    @classmethod
-    def parse(cls, words: Iterator[str]) -> Self:
-        rest = list(words)
-        gate = cls(rest[0], rest[3]) if len(rest) == 9 else None
-        if gate is None or str(gate).split() != rest:
-            raise ValueError('not a gate')
-        return gate
-
-
-@dataclasses.dataclass(frozen=True)
 class Clone:
     """A dm-clone of ``source`` on ``data``.
 
@@ -180,9 +142,8 @@ class Other:
         return self.parameters
 
 
-Target = Linear | Error | Gate | Clone | Multipath | Other
-_TARGETS = {target.type: target
-            for target in (Linear, Error, Gate, Clone, Multipath)}
+Target = Linear | Clone | Multipath | Other
+_TARGETS = {target.type: target for target in (Linear, Clone, Multipath)}
 
 
 @dataclasses.dataclass(frozen=True)

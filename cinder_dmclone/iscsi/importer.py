@@ -68,14 +68,6 @@ class Importer:
         """Name of this node's initiator, in lower case as targets see it."""
         return iscsi.initiator_name()
 
-    def sessions(self) -> set[str]:
-        """IQNs of ours with a session, well or not."""
-        return {session.iqn for session in sessions.sessions()}
-
-    def records(self) -> set[str]:
-        """IQNs of ours with a node record."""
-        return set(iscsi.records())
-
     def disk(self, iqn: str) -> Disk | None:
         """The imported disk, None without a session or before its scan."""
         session = sessions.find(iqn)

@@ -24,10 +24,9 @@ COLUMNS = ('name', 'uuid', 'major', 'minor', 'open', 'suspended', 'readonly',
 
 # What a clone and a multipath device understand.
 _VERBS = frozenset([
-    'enable_hydration', 'disable_hydration', 'hydration_threshold',
-    'hydration_batch_size', 'queue_if_no_path', 'fail_if_no_path',
-    'reinstate_path', 'fail_path'])
-_MODULES = ('dm-clone', 'dm-multipath', 'dm-round-robin', 'dm-delay')
+    'enable_hydration', 'disable_hydration', 'fail_if_no_path',
+    'reinstate_path'])
+_MODULES = ('dm-clone', 'dm-multipath', 'dm-round-robin')
 
 _NAME = re.compile(r'dmclone-[A-Za-z0-9_.+-]{1,112}')
 _ARGUMENT = re.compile(r'\d+(:\d+)?')
@@ -181,13 +180,9 @@ def status(name: str, flush: bool) -> str:
 
 
 @privileged.context.entrypoint
-def statuses(target: str | None = None) -> str:
+def statuses() -> str:
     """Status lines of all devices, with their names, without a flush."""
-    if target not in (None, 'clone', 'multipath'):
-        raise ValueError(f'{target!r} is not a target we ask for')
-    return process.run(['dmsetup', 'status', '--noflush',
-                        *(['--target', target] if target else [])],
-                       _SECONDS)
+    return process.run(['dmsetup', 'status', '--noflush'], _SECONDS)
 
 
 @privileged.context.entrypoint

@@ -73,13 +73,6 @@ def initiator_name() -> str:
 
 
 @privileged.context.entrypoint
-def records() -> list[str]:
-    """IQNs of ours with a node record."""
-    return [path.name for root in NODES for path in root.glob('iqn.*')
-            if sessions.is_ours(path.name) and _files(path.name)]
-
-
-@privileged.context.entrypoint
 def write_record(iqn: str, portal: str, user: str, password: str) -> None:
     """Make the node record of a target exist with these credentials.
 

@@ -219,18 +219,20 @@ class DecideTest(base.TestCase):
     def test_reinstalled_borrower_proves_nothing(self) -> None:
         """H3, H30: another volume group under the borrower's name."""
         other = dataclasses.replace(COMPLETE, group='another')
-        self.assertIs(Step.WAIT, self.step(
+        self.assertIs(Step.REPORT, self.step(
             A, AT_B, unit(X, OWN_X, LENT_Y), shown={BY: other}))
         self.assertIn('another volume group', self.decision.why)
 
     def test_proof_must_be_of_now(self) -> None:
         lent = unit(X, OWN_X, LENT_Y)
-        for shown in (dataclasses.replace(COMPLETE, generation=1),
-                      dataclasses.replace(COMPLETE, state='hydrating'),
-                      dataclasses.replace(COMPLETE, state='copy'),
-                      dataclasses.replace(COMPLETE, size=SIZE - 512)):
-            self.assertIs(Step.WAIT, self.step(A, AT_B, lent,
-                                               shown={BY: shown}))
+        for step, changed in (
+                (Step.REPORT, {'generation': 1}),
+                (Step.REPORT, {'size': SIZE - 512}),
+                (Step.REPORT, {'state': 'unclear'}),
+                (Step.WAIT, {'state': 'hydrating'}),
+                (Step.WAIT, {'state': 'copy'})):
+            shown = dataclasses.replace(COMPLETE, **changed)
+            self.assertIs(step, self.step(A, AT_B, lent, shown={BY: shown}))
 
     def test_broken_clone_is_an_alarm(self) -> None:
         for mode in (status.Mode.RO, status.Mode.FAIL):

@@ -35,14 +35,14 @@ class RowsTestCase(base.TestCase):
         self.clock = ports.Clock()
         self.store = rows.RowStore(self.clock.monotonic, self.clock.sleep)
         self.db.service(B)
-        self.id = str(uuid.uuid4())
-        self.db.volume(self.id, f'{A}#pool', status='reserved',
+        self.volume = str(uuid.uuid4())
+        self.db.volume(self.volume, f'{A}#pool', status='reserved',
                        provider_id='1')
-        self.attachment = self.db.attachment(self.id)
+        self.attachment = self.db.attachment(self.volume)
         self.purpose = rows.Purpose(self.attachment)
 
     def row(self) -> rows.Row:
-        row = self.store.get(self.id)
+        row = self.store.get(self.volume)
         assert row
         return row
 
@@ -54,7 +54,7 @@ class ReadTest(RowsTestCase):
 
     def test_get(self) -> None:
         row = self.row()
-        self.assertEqual((A, self.id, 1, 'reserved'),
+        self.assertEqual((A, self.volume, 1, 'reserved'),
                          (row.node, row.lv, row.generation, row.status))
         found, = row.attachments
         self.assertEqual((self.attachment, 'reserved', False, None),
@@ -74,7 +74,7 @@ class ReadTest(RowsTestCase):
         self.assertEqual((), self.row().attachments)
 
     def test_deleted_rows_are_found(self) -> None:
-        self.db.destroy(self.id)
+        self.db.destroy(self.volume)
         self.assertTrue(self.row().deleted)
 
     def test_no_row(self) -> None:
@@ -89,15 +89,15 @@ class ReadTest(RowsTestCase):
             'offer': {'provider_id': f'2;offer={A}/{other}'}}
         for name, values in cases.items():
             with self.subTest(name):
-                self.db.update(self.id, **{'_name_id': None,
+                self.db.update(self.volume, **{'_name_id': None,
                                            'provider_id': '1'} | values)
                 found = self.store.find([], [other])
-                self.assertEqual([self.id], [row.id for row in found])
+                self.assertEqual([self.volume], [row.id for row in found])
 
     def test_away(self) -> None:
         with self.db.away():
             self.assertRaises(exceptions.DatabaseAway, self.store.get,
-                              self.id)
+                              self.volume)
 
 
 class ChangeTest(RowsTestCase):
@@ -113,13 +113,13 @@ class ChangeTest(RowsTestCase):
         self.assertEqual('1', row.provider_id)
 
     def test_commit(self) -> None:
-        self.db.update(self.id, provider_location='x', provider_auth='y')
+        self.db.update(self.volume, provider_location='x', provider_auth='y')
         row = self.store.commit(self.offered(), OWNER, self.purpose)
         self.assertEqual(COPY, row.owner)
         self.assertEqual(f'{B}#pool', row.host)
-        self.assertEqual(records.Location(A, self.id), row.source)
+        self.assertEqual(records.Location(A, self.volume), row.source)
         self.assertEqual((2, None), (row.generation, row.offer))
-        stored = api.volume_get(self.db.context, self.id)
+        stored = api.volume_get(self.db.context, self.volume)
         service = api.service_get(self.db.context, host=B)
         self.assertEqual(
             (service.uuid, service.availability_zone, None, None, None),
@@ -142,7 +142,7 @@ class ChangeTest(RowsTestCase):
 
     def test_migrate_without_attachment(self) -> None:
         self.db.drop_attachment(self.attachment)
-        self.db.update(self.id, status='available',
+        self.db.update(self.volume, status='available',
                        migration_status='migrating')
         purpose = rows.Purpose(None)
         row = self.store.offer(self.row(), COPY, purpose)
@@ -152,10 +152,10 @@ class ChangeTest(RowsTestCase):
     def test_migrate_refuses_any_attachment(self) -> None:
         """H5: somebody attaches while a migration is prepared."""
         self.db.drop_attachment(self.attachment)
-        self.db.update(self.id, status='available',
+        self.db.update(self.volume, status='available',
                        migration_status='migrating')
         row = self.store.offer(self.row(), COPY, rows.Purpose(None))
-        self.db.attachment(self.id)
+        self.db.attachment(self.volume)
         self.assertRaises(exceptions.RowChanged, self.store.commit, row,
                           OWNER, rows.Purpose(None))
 
@@ -172,7 +172,7 @@ class RefusedTest(RowsTestCase):
 
     def assert_commit_refused(self, **values: typing.Any) -> None:
         row = self.offered()
-        self.db.update(self.id, **values)
+        self.db.update(self.volume, **values)
         self.assertRaises(exceptions.RowChanged, self.store.commit, row,
                           OWNER, self.purpose)
         self.assertEqual(values.get('host', f'{A}#pool'), self.row().host)
@@ -183,17 +183,17 @@ class RefusedTest(RowsTestCase):
                        'backing-up', 'uploading', 'extending'):
             with self.subTest(status):
                 self.assert_refused(
-                    lambda: self.db.update(self.id, status=status))
+                    lambda: self.db.update(self.volume, status=status))
 
     def test_offer_snapshot(self) -> None:
-        self.assert_refused(lambda: self.db.snapshot(self.id))
+        self.assert_refused(lambda: self.db.snapshot(self.volume))
 
     def test_offer_attachment_gone(self) -> None:
         self.assert_refused(
             lambda: self.db.drop_attachment(self.attachment))
 
     def test_offer_other_attachment(self) -> None:
-        self.assert_refused(lambda: self.db.attachment(self.id))
+        self.assert_refused(lambda: self.db.attachment(self.volume))
 
     def test_offer_other_offer(self) -> None:
         row = self.row()
@@ -207,7 +207,7 @@ class RefusedTest(RowsTestCase):
         """H10: an operation that began meanwhile."""
         for status in ('available', 'error', 'backing-up', 'uploading'):
             with self.subTest(status):
-                self.db.update(self.id, status='reserved', provider_id='1')
+                self.db.update(self.volume, status='reserved', provider_id='1')
                 self.assert_commit_refused(status=status)
 
     def test_commit_size(self) -> None:
@@ -233,7 +233,7 @@ class RefusedTest(RowsTestCase):
     def test_commit_snapshot(self) -> None:
         """H15: a snapshot stays where it was taken."""
         row = self.offered()
-        self.db.snapshot(self.id)
+        self.db.snapshot(self.volume)
         self.assertRaises(exceptions.RowChanged, self.store.commit, row,
                           OWNER, self.purpose)
 
@@ -247,13 +247,13 @@ class RefusedTest(RowsTestCase):
 
     def test_commit_other_attachment(self) -> None:
         row = self.offered()
-        self.db.attachment(self.id)
+        self.db.attachment(self.volume)
         self.assertRaises(exceptions.RowChanged, self.store.commit, row,
                           OWNER, self.purpose)
 
     def test_commit_deleted(self) -> None:
         row = self.offered()
-        self.db.destroy(self.id)
+        self.db.destroy(self.volume)
         self.assertRaises(exceptions.RowChanged, self.store.commit, row,
                           OWNER, self.purpose)
 

@@ -156,9 +156,9 @@ class DeviceMapperTest(unittest.TestCase):
         self.assertEqual(5.0, self.now)
 
     def test_message(self) -> None:
-        self.mapper.message(NAME, 'hydration_threshold', '8')
+        self.mapper.message(NAME, 'reinstate_path', '8:0')
         self.dm.message.assert_called_once_with(
-            NAME, ('hydration_threshold', '8'))
+            NAME, ('reinstate_path', '8:0'))
 
     def test_clone_status(self) -> None:
         self.dm.status.return_value = (
@@ -170,12 +170,6 @@ class DeviceMapperTest(unittest.TestCase):
         self.dm.status.return_value = '0 8 linear \n'
         with self.assertRaises(ValueError):
             self.mapper.clone_status(NAME)
-
-    def test_multipath_status(self) -> None:
-        self.dm.status.return_value = (
-            '0 8 multipath 2 0 0 0 1 1 A 0 1 0 8:0 A 0 \n')
-        self.assertEqual(
-            {'8:0': True}, self.mapper.multipath_status(NAME).paths)
 
     def test_statuses(self) -> None:
         self.dm.statuses.return_value = (
@@ -189,12 +183,6 @@ class DeviceMapperTest(unittest.TestCase):
         self.assertEqual(['dmclone-clone-1', 'dmclone-source-1'],
                          sorted(found))
         self.assertEqual('fail', found['dmclone-clone-1'].mode)
-
-    def test_clone_statuses(self) -> None:
-        self.dm.statuses.return_value = 'dmclone-clone-1: 0 8 clone Fail\n'
-        self.assertEqual(['dmclone-clone-1'],
-                         list(self.mapper.clone_statuses()))
-        self.dm.statuses.assert_called_once_with('clone')
 
     def test_targets(self) -> None:
         self.dm.targets.return_value = (

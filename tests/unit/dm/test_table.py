@@ -15,8 +15,6 @@ def _random_target(rng: random.Random) -> table.Target:
     devices = [_random_devnum(rng) for _ in range(3)]
     return rng.choice([
         table.Linear(devices[0], Sectors(rng.randrange(1 << 40))),
-        table.Error(),
-        table.Gate(devices[0], devices[1]),
         table.Multipath(rng.choice([None, devices[0]]),
                         rng.choice([True, False])),
         table.Clone(
@@ -84,10 +82,6 @@ class TableTest(unittest.TestCase):
         self.assertEqual(table.Clone('1:1', '1:2', '1:3', Sectors(8)),
                          parsed.segments[0].target)
 
-    def test_error_prints_without_parameters(self) -> None:
-        self.assertEqual(
-            '0 8 error', str(table.Table.single(Sectors(8), table.Error())))
-
     def test_what_others_made_is_kept_as_text(self) -> None:
         for line in ('0 8 striped 2 128 1:1 0 1:2 0',
                      '0 8 delay 1:1 0 500 1:2 0 0 1:1 0 0',
@@ -102,8 +96,7 @@ class TableTest(unittest.TestCase):
 
     def test_device_names_are_refused(self) -> None:
         for target in (table.Linear('/dev/sda'),
-                       table.Multipath('/dev/sda', True),
-                       table.Gate('1:1', 'sda')):
+                       table.Multipath('/dev/sda', True)):
             with self.assertRaises(ValueError):
                 str(target)
 

@@ -148,13 +148,6 @@ class RecordTest(IscsiadmMixin, base.BaseTestCase):
                                   portal, user, password)
         self.assertNotIn(SECRET, str(error))
 
-    def test_records(self):
-        self.assertEqual([], iscsi.records())
-        iscsi.write_record(IQN, PORTAL, 'user', SECRET)
-        (self.nodes / FOREIGN / '192.0.2.1,3260,1').mkdir(parents=True)
-        (self.nodes / FOREIGN / '192.0.2.1,3260,1/default').write_text('x')
-        self.assertEqual([IQN], iscsi.records())
-
     @ddt.data(True, False)
     def test_delete(self, refused):
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
