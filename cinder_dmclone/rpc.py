@@ -211,6 +211,13 @@ class _crossing:
         if isinstance(error, exceptions.DMCloneException):
             LOG.warning('Refusing a request of another node: %s', error.msg)
             raise exception.VolumeDriverException(error.msg) from error
+        if isinstance(error, Exception) and not isinstance(
+                error, exception.CinderException):
+            # Built-in errors would cross as themselves, and be taken for
+            # the caller's own.
+            LOG.exception('A request of another node failed.')
+            raise exception.VolumeDriverException(
+                f'{type(error).__name__}: {error}') from error
 
 
 def serve(node: str, service_: service.NodeService) -> typing.Any:
