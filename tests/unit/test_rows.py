@@ -90,7 +90,7 @@ class ReadTest(RowsTestCase):
         for name, values in cases.items():
             with self.subTest(name):
                 self.db.update(self.volume, **{'_name_id': None,
-                                           'provider_id': '1'} | values)
+                                               'provider_id': '1'} | values)
                 found = self.store.find([], [other])
                 self.assertEqual([self.volume], [row.id for row in found])
 

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node with nothing in flight does nothing at all."""
+
+from __future__ import annotations
+
+from tests.unit import base
+from tests.unit.fake import ports
+
+
+class IdleTest(base.CloudTestCase):
+
+    def test_settled_nodes_ask_nobody(self) -> None:
+        self.relocated()
+        self.cloud.settle()
+        self.assert_settled()
+        self.cloud.db.statements.clear()
+        before = len(self.cloud.calls)
+        for _ in range(10):
+            self.cloud.tick()
+        self.assertEqual([], self.cloud.calls[before:])
+        self.assertEqual([], self.cloud.db.statements)
+
+    def test_a_start_comes_to_rest(self) -> None:
+        for node in (self.a, self.b):
+            node.kill()
+        self.cloud.restart()
+        self.cloud.settle()
+        self.test_settled_nodes_ask_nobody()
+
+    def test_cost_is_per_hydration_not_per_volume(self) -> None:
+        costs = []
+        for volumes in (0, 30):
+            self.cloud.db.close()
+            self.build()
+            for _ in range(volumes):
+                self.cloud.create(self.b)
+            self.cloud.db.statements.clear()
+            self.cloud.calls.clear()
+            self.relocated()
+            self.cloud.settle()
+            costs.append((len(self.cloud.calls), sum(
+                text.startswith(('SELECT', 'UPDATE'))
+                for text in self.cloud.db.statements)))
+        self.assertEqual(*costs)
+
+    def test_one_volume_in_trouble_does_not_stop_the_others(self) -> None:
+        other = self.cloud.create(self.a)
+        attachment = self.cloud.reserve(other)
+        self.cloud.connect(other, attachment, self.b)
+        self.cloud.complete(other, attachment)
+        broken = self.cloud.row(other).lv
+        self.relocated()
+
+        def before(call: ports.Call) -> None:
+            if call.port == 'dm' and call.method == 'message' and (
+                    broken in call.arguments[0]):
+                raise RuntimeError('a bug')
+        self.cloud.before = before
+        self.cloud.settle()
+        self.assertIsNone(self.cloud.row(self.volume).source)
+        self.cloud.before = lambda call: None
+        self.cloud.settle()
+        self.assertIsNone(self.cloud.row(other).source)

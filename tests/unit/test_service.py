@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Cinder asks of a node: delete, extend, and serving in place."""
+
+from __future__ import annotations
+
+import logging
+import typing
+from unittest import mock
+
+from oslo_serialization import jsonutils
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import names
+from cinder_dmclone import rows
+from cinder_dmclone import rpc
+from cinder_dmclone import units
+from tests.unit import base
+from tests.unit.fake import cloud
+from tests.unit.fake import ports
+
+
+class DeleteTest(base.CloudTestCase):
+
+    def assert_nothing_left(self) -> None:
+        self.cloud.settle()
+        for node in self.cloud.nodes.values():
+            self.assertEqual({}, node.group.volumes)
+            self.assertEqual({}, node.mapper.mapped)
+            self.assertEqual({}, node.exporter.exports)
+            self.assertEqual(set(), node.importer.records())
+        self.assert_no_complaints()
+
+    def test_at_rest(self) -> None:
+        self.cloud.delete(self.volume)
+        self.assert_nothing_left()
+        self.assertEqual([names.data_lv(self.volume)], self.a.erased)
+
+    def test_twice(self) -> None:
+        service = self.a.process.service
+        self.cloud.db.update(self.volume, status='deleting')
+        service.delete(self.volume)
+        service.delete(self.volume)
+        self.cloud.db.destroy(self.volume)
+        service.delete(self.volume)
+        self.assert_nothing_left()
+
+    def test_while_hydrating(self) -> None:
+        for ticks in range(6):
+            with self.subTest(ticks=ticks):
+                self.cloud.db.close()
+                self.build()
+                attachment, _ = self.relocated()
+                self.cloud.settle(ticks)
+                self.cloud.detach(self.volume, attachment, self.b)
+                self.cloud.delete(self.volume)
+                self.assert_nothing_left()
+
+    def test_while_hydrating_with_the_lender_away(self) -> None:
+        attachment, _ = self.relocated()
+        self.cloud.settle(1)
+        self.a.lose_power()
+        self.cloud.detach(self.volume, attachment, self.b)
+        self.cloud.delete(self.volume)
+        self.cloud.restart()
+        self.assert_nothing_left()
+
+    def test_with_the_borrower_gone(self) -> None:
+        """A dead borrower does not keep the lender's space for ever."""
+        attachment, _ = self.relocated()
+        self.cloud.settle(1)
+        self.cloud.forget(self.volume, attachment)
+        self.b.lose_power()
+        self.cloud.db.destroy(self.volume)
+        self.a.process.service.nudge(self.volume)
+        self.cloud.settle()
+        self.assertEqual({}, self.a.group.volumes)
+
+    def test_in_use(self) -> None:
+        _, path = self.cloud.attach(self.volume, self.a)
+        self.a.mapper.open(path)
+        self.cloud.db.update(self.volume, status='deleting')
+        self.assertRaises(exceptions.DeviceBusy,
+                          self.a.process.service.delete, self.volume)
+        self.assert_data(self.a, path)
+
+
+class ExtendTest(base.CloudTestCase):
+
+    def size(self, node: cloud.Node) -> units.Bytes:
+        lv = self.cloud.row(self.volume).lv
+        return node.group.volumes[names.data_lv(lv)].size
+
+    def extend(self, gib: int) -> None:
+        self.cloud.home(self.volume).process.service.extend(self.volume, gib)
+        self.cloud.db.update(self.volume, size=gib)
+
+    def test_at_rest(self) -> None:
+        self.extend(2)
+        self.assertEqual(units.Bytes.from_gib(2), self.size(self.a))
+        _, path = self.relocated()
+        self.cloud.settle()
+        self.assertEqual(units.Bytes.from_gib(2), self.size(self.b))
+        self.assert_settled()
+
+    def test_front_grows(self) -> None:
+        _, path = self.cloud.attach(self.volume, self.a)
+        self.extend(2)
+        found = self.a.mapper.mapped[path.rpartition('/')[2]]
+        self.assertEqual(units.Bytes.from_gib(2),
+                         found.table.length.to_bytes())
+
+    def test_while_hydrating(self) -> None:
+        _, path = self.relocated()
+        self.extend(2)
+        self.b.mapper.write(path, 12, 'behind the old end')
+        self.b.mapper.flush(path)
+        self.assert_data(self.b, path)
+        self.cloud.settle()
+        self.assertEqual('behind the old end',
+                         self.b.mapper.read(path, 12))
+        self.assert_settled()
+
+    def test_no_room(self) -> None:
+        self.assertRaises(exceptions.CommandFailed, self.extend, 1000)
+        self.assertEqual(units.Bytes.from_gib(1), self.size(self.a))
+
+    def test_an_open_offer_is_settled_first(self) -> None:
+        """H15: a copy of the old size must not be committed."""
+        def before(call: ports.Call) -> None:
+            if call.method == 'commit':
+                self.cloud.before = lambda call: None
+                self.a.kill()
+        self.cloud.before = before
+        attachment = self.cloud.reserve(self.volume)
+        self.assertRaises(ports.Killed, self.cloud.connect, self.volume,
+                          attachment, self.b)
+        self.cloud.restart()
+        self.extend(2)
+        self.assertIsNone(self.cloud.row(self.volume).offer)
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+
+class InPlaceTest(base.CloudTestCase):
+    """A connector that is no peer's server is served over iSCSI."""
+
+    backup = {'host': 'elsewhere', 'initiator': 'iqn.backup'}
+
+    def connect(self, **connector: typing.Any) -> dict[str, typing.Any]:
+        return self.cloud.home(self.volume).process.service.connect(
+            self.volume, self.backup | connector)
+
+    def disconnect(self, **connector: typing.Any) -> bool:
+        return self.cloud.home(self.volume).process.service.disconnect(
+            self.volume, self.backup | connector, False)
+
+    def test_with_a_secret_and_for_one_initiator(self) -> None:
+        self.cloud.db.update(self.volume, status='backing-up')
+        info = self.connect()
+        self.assertEqual('iscsi', info['driver_volume_type'])
+        data = info['data']
+        export = self.a.exporter.exports[data['target_iqn']]
+        grant, = export.grants
+        self.assertEqual(
+            ('iqn.backup', data['auth_username'], data['auth_password']),
+            (grant.initiator, grant.user, grant.password))
+        self.assertEqual('CHAP', data['auth_method'])
+        self.assertNotIn(grant.password, repr(export))
+        self.assertFalse(export.readonly)
+        self.assertFalse(self.disconnect())
+        self.cloud.db.update(self.volume, status='available')
+        self.assert_settled()
+
+    def test_export_outlives_a_long_backup(self) -> None:
+        self.cloud.db.update(self.volume, status='backing-up')
+        self.connect()
+        self.a.process.loop.run_once(everything=True)
+        self.cloud.settle(5)
+        self.assertEqual(1, len(self.a.exporter.exports))
+
+    def test_leftover_export_goes(self) -> None:
+        self.cloud.db.update(self.volume, status='backing-up')
+        self.connect()
+        self.cloud.db.update(self.volume, status='available')
+        self.a.process.loop.run_once(everything=True)
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_two_initiators(self) -> None:
+        self.cloud.db.update(self.volume, status='backing-up')
+        self.connect()
+        self.connect(initiator='iqn.other')
+        export, = self.a.exporter.exports.values()
+        self.assertEqual(2, len(export.grants))
+        self.assertTrue(self.disconnect())
+        self.assertFalse(self.disconnect(initiator='iqn.other'))
+        self.assert_settled()
+
+    def test_connector_without_initiator(self) -> None:
+        with self.assertRaisesRegex(exceptions.CannotServe,
+                                    'names no iSCSI initiator'):
+            self.connect(initiator=None)
+        self.assert_settled()
+
+    def test_empty_connector(self) -> None:
+        self.assertRaises(exceptions.CannotServe,
+                          self.a.process.service.connect, self.volume, {})
+        self.assert_settled()
+
+    def test_unknown_fields(self) -> None:
+        self.connect(colour='blue', nested={'x': [1]}, host='Ünïcode')
+        self.assertFalse(self.disconnect())
+        self.assert_settled()
+
+    def test_disconnect_everybody(self) -> None:
+        self.connect()
+        self.a.process.service.disconnect(self.volume, None, True)
+        self.assert_settled()
+
+    def test_disconnect_twice(self) -> None:
+        self.connect()
+        for _ in range(2):
+            self.assertFalse(self.disconnect())
+        self.assert_settled()
+
+    def test_home_answers_for_the_others(self) -> None:
+        """A request that an old address brought to the wrong node."""
+        self.cloud.db.update(self.volume, status='backing-up')
+        info = self.b.process.service.connect(self.volume, self.backup)
+        self.assertEqual('a:3260', info['data']['target_portal'])
+        self.b.process.service.disconnect(self.volume, self.backup, False)
+        self.assertEqual({}, self.a.exporter.exports)
+
+    def test_a_request_is_passed_on_once(self) -> None:
+        """Two nodes with different views must not play ping-pong."""
+        service = self.b.process.service
+        for call in (
+                lambda: service.connect(self.volume, self.backup,
+                                        proxied=True),
+                lambda: service.disconnect(self.volume, self.backup, False,
+                                           proxied=True)):
+            self.assertRaises(exceptions.NotHome, call)
+
+    def test_status_error_stays_where_it_is(self) -> None:
+        attachment = self.cloud.reserve(self.volume)
+        self.cloud.db.update(self.volume, status='error')
+        info = self.a.process.service.connect(self.volume, self.b.connector)
+        self.assertEqual('iscsi', info['driver_volume_type'])
+        self.assertEqual(self.a.name, self.cloud.row(self.volume).node)
+        self.cloud.forget(self.volume, attachment)
+
+    def test_no_such_volume(self) -> None:
+        with self.assertRaisesRegex(exceptions.CannotServe,
+                                    'no such volume'):
+            self.a.process.service.connect('x', self.backup)
+
+
+class CrossingTest(base.CloudTestCase):
+    """Errors of another node arrive as what they are."""
+
+    def test_own_errors_become_a_refusal_with_their_text(self) -> None:
+        with self.assertRaisesRegex(
+                exceptions.PeerRefused, 'b@dmclone refused prepare.*'
+                'does not offer'):
+            self.cloud.fate = self._withdraw_first
+            self.cloud.connect(self.volume,
+                               self.cloud.reserve(self.volume), self.b)
+
+    def _withdraw_first(self, message: ports.Message) -> ports.Fate:
+        if message.method == 'prepare':
+            rows.RowStore().withdraw(self.cloud.row(self.volume))
+        return ports.Fate.ARRIVES
+
+    def test_other_errors_too(self) -> None:
+        """A built-in error of a peer is not taken for one's own."""
+        with mock.patch.object(self.b.group, 'report',
+                               side_effect=KeyError('bug')):
+            with self.assertRaisesRegex(exceptions.PeerRefused, 'KeyError'):
+                self.a.process.world.peers.room(self.b.name)
+
+    def test_what_is_sent_holds_a_secret_once(self) -> None:
+        """Only `prepare` carries one, and no log shows it."""
+        sent = []
+
+        def fate(message: ports.Message) -> ports.Fate:
+            sent.append((message.method, jsonutils.dumps(message.arguments)))
+            return ports.Fate.ARRIVES
+        self.cloud.fate = fate
+        with self.assertLogs(level='DEBUG') as logs:
+            logging.disable(logging.NOTSET)
+            self.relocated()
+            self.cloud.settle()
+            password = next(
+                jsonutils.loads(text)['copy']['password']
+                for method, text in sent if method == 'prepare')
+        self.assertEqual({'prepare'}, {method for method, text in sent
+                                       if password in text})
+        self.assertFalse([line for line in logs.output if password in line])
+
+    def test_endpoint_answers_every_question_of_the_client(self) -> None:
+        questions = {name for name in vars(rpc.Peers)
+                     if not name.startswith('_')}
+        questions -= {'node_of', 'is_up'}
+        self.assertLessEqual(questions, set(vars(rpc.Endpoint)))
