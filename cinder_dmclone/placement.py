@@ -44,7 +44,8 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     asking = connector.get('host')
     waiting = _waiting(row, asking)
     if asking == host:
-        return Placement(How.FRONT if row.attachments else How.LOCAL)
+        attached = waiting or any(a.host == host for a in row.attachments)
+        return Placement(How.FRONT if attached else How.LOCAL)
     server = (waiting is not None and waiting.instance is not None
               and row.status in rows.ATTACH_STATUSES
               and row.migration_status in rows.SETTLED_MIGRATION)
