@@ -139,15 +139,15 @@ def _collect_lvs(world: world_module.World,
             uuid = names.lv_uuid(name)
             if not uuid:
                 continue
+            try:
+                tags = records.Tags.parse(lv.tags)
+            except exceptions.BadRecord as error:
+                found[uuid]['unreadable'] = error.msg
+                tags = records.Tags()
             if name == names.meta_lv(uuid):
-                found[uuid]['meta'] = lv
-                found[uuid]['meta_tag'] = records.Tags.parse(lv.tags).meta
+                found[uuid].update(meta=lv, meta_tag=tags.meta)
             elif group_name == world.group.name:
-                found[uuid]['data'] = lv
-                try:
-                    found[uuid]['tags'] = records.Tags.parse(lv.tags)
-                except exceptions.BadRecord as error:
-                    found[uuid]['unreadable'] = str(error)
+                found[uuid].update(data=lv, tags=tags)
 
 
 def _collect_devices(world: world_module.World,
