@@ -41,6 +41,9 @@ class NodeService:
         self._world = world
         self._loop = loop
         self._node = world.settings.node
+        # Volumes that this process copies to or from; their devices are not
+        # open all the time.
+        self._copying: set[str] = set()
 
     # -- volumes ------------------------------------------------------------
 
@@ -89,14 +92,16 @@ class NodeService:
     def local_path(self, volume_id: str) -> typing.Iterator[str]:
         """A device for this node's own work on a volume, as image copies.
 
-        While it is open the volume does not move.
+        Meanwhile the volume does not move.
         """
         with self._home(volume_id) as known:
             name = names.local_io(known.unit.lv)
             stack.consume(self._world, known.unit, name)
+            self._copying.add(volume_id)
         try:
             yield name.path
         finally:
+            self._copying.discard(volume_id)
             self._world.dm.remove(str(name))
 
     # -- connections --------------------------------------------------------
@@ -149,6 +154,10 @@ class NodeService:
     def _relocate(self, row: rows.Row, peer: str,
                   attachment: str | None) -> dict:
         try:
+            if row.id in self._copying:
+                raise exceptions.CannotRelocate(
+                    volume=row.id, node=self._node, peer=peer,
+                    reason='an image is being copied; try again later')
             outcome = relocation.relocate(self._world, row, peer,
                                           rows.Purpose(attachment))
         except exceptions.DMCloneException as error:
@@ -228,7 +237,7 @@ class NodeService:
             assert known.row is not None
             try:
                 relocation.relocate(self._world, known.row, peer,
-                                              rows.Purpose(None))
+                                    rows.Purpose(None))
             finally:
                 self._loop.nominate(known.unit.lv)
         return True
