@@ -443,6 +443,18 @@ class FrozenTest(HoleTestCase):
         self.cloud.settle()
         self.assertEqual({}, self.a.group.volumes)
 
+    def test_one_unreadable_tag_does_not_stop_the_others(self) -> None:
+        self.relocated()
+        meta, = (lv for name, lv in self.b.group.volumes.items()
+                 if 'meta' in name)
+        meta.tags |= {'dmclone.meta/garbage'}
+        self.cloud.settle(5)
+        self.assertIsNotNone(self.cloud.row(self.volume).source)
+        self.volume = self.cloud.create(self.a)
+        self.relocated()
+        self.cloud.settle()
+        self.assertIsNone(self.cloud.row(self.volume).source)
+
     def test_source_is_read_only(self) -> None:
         """H25: a read-write multipath on a read-only disk fails."""
         self.relocated()

@@ -312,15 +312,30 @@ class FailureTest(base.CloudTestCase):
 
     def test_volume_in_use_here(self) -> None:
         """H4: the fence sees every writer of the LV, not only the front."""
-        path = names.local_io(self.volume).path
-        with self.a.process.service.local_path(self.volume):
-            self.a.mapper.open(path)
+        path = self.a.process.service.local_path(self.volume).__enter__()
+        self.a.mapper.open(path)
+        # The copying process outlives the service that started it.
+        self.a.kill()
+        self.cloud.restart()
+        attachment = self.cloud.reserve(self.volume)
+        with self.assertRaisesRegex(exceptions.CannotRelocate, 'in use'):
+            self.cloud.connect(self.volume, attachment, self.b)
+        self.assertIsNone(self.cloud.row(self.volume).offer)
+        self.a.mapper.close(path)
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def test_image_copy_that_has_not_opened_its_device(self) -> None:
+        """H4: Cinder reserves a volume that is still `downloading`."""
+        self.cloud.db.update(self.volume, status='downloading')
+        with self.a.process.service.local_path(self.volume) as path:
             attachment = self.cloud.reserve(self.volume)
             with self.assertRaisesRegex(exceptions.CannotRelocate,
-                                        'in use'):
+                                        'image'):
                 self.cloud.connect(self.volume, attachment, self.b)
-            self.assertIsNone(self.cloud.row(self.volume).offer)
-            self.a.mapper.close(path)
+            self.a.mapper.write(path, 0, base.DATA[0])
+        self.a.group.volumes[names.data_lv(self.volume)].flush()
         self.cloud.forget(self.volume, attachment)
         self.cloud.settle()
         self.assert_unmoved()
