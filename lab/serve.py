@@ -31,6 +31,17 @@ def server(name: str) -> dict[str, str]:
     return {'id': str(found), 'name': name, 'status': 'ACTIVE'}
 
 
+def compute(path: str) -> tuple[str, dict[str, Any]]:
+    """Status and body of an answer of the compute service."""
+    match = re.fullmatch('/compute/v2.1/servers/([^/]+)', path)
+    if not match:
+        return '404 Not Found', {'itemNotFound': {
+            'code': 404, 'message': 'there is no Nova in this lab'}}
+    if match[1] == 'detail':
+        return '200 OK', {'servers': []}
+    return '200 OK', {'server': server(match[1])}
+
+
 def no_compute(application: Application) -> Application:
     """Answer for the compute service, pass the rest on."""
     def dispatch(environ: Environ,
@@ -38,12 +49,7 @@ def no_compute(application: Application) -> Application:
         path = environ['PATH_INFO']
         if not path.startswith('/compute'):
             return application(environ, start)
-        match = re.fullmatch('/compute/v2.1/servers/([^/]+)', path)
-        if match:
-            status, body = '200 OK', {'server': server(match[1])}
-        else:
-            status, body = '404 Not Found', {'itemNotFound': {
-                'code': 404, 'message': 'there is no Nova in this lab'}}
+        status, body = compute(path)
         start(status, [('Content-Type', 'application/json')])
         return [json.dumps(body).encode()]
     return dispatch

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/demo: a volume that follows its server, step by step."""
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from lab import entry, install, virtualenv
+from lab.errors import LabError
+from lab.journey import Journey
+from lab.lab import Lab
+from lab.show import Console, expect
+
+_PROGRAM = 'tools/demo'
+# In the lab's directory once a lab is to stay up; for a shell to source.
+_OPENRC = 'openrc'
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog=_PROGRAM, description='Show a volume that follows its server '
+        'from one node to another, in a lab of two real kernels. Needs root '
+        'on Debian or Ubuntu; installs what is missing. Exit status 0 means '
+        'that every step was verified.')
+    parser.add_argument('--name', default=entry.lab_name('demo'),
+                        help='name of the lab (default: %(default)s)')
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument('--keep', action='store_true',
+                      help='leave the lab up, to go on by hand')
+    what.add_argument('--down', action='store_true',
+                      help='remove a lab that was left up')
+    return parser.parse_args()
+
+
+def kept(name: str) -> Lab | None:
+    """A lab that was left up and is whole."""
+    try:
+        lab = Lab.attach(name)
+    except LabError:
+        return None
+    status = lab.status()
+    running = [*status['services'].values(), *status['nodes'].values()]
+    if (lab.directory / _OPENRC).exists() and all(running):
+        return lab
+    return None
+
+
+def _start(console: Console, name: str) -> tuple[Lab, bool]:
+    """The lab, and whether it was up before."""
+    lab = kept(name)
+    if lab:
+        console.line()
+        console.line(f'Using the lab {name}, which is up; {_PROGRAM} --down '
+                     'removes it.')
+        return lab, True
+    with console.step('Start two kernels and a Cinder around them') as step:
+        lab = Lab(name)
+        lab.start()
+        step.result = (f'{len(lab.nodes)} nodes, '
+                       f'{len(lab.services)} services, cinder-volume on '
+                       'each node')
+    return lab, False
+
+
+def _write_openrc(lab: Lab) -> None:
+    checkout = virtualenv.CHECKOUT
+    (lab.directory / _OPENRC).write_text(
+        f'{lab.shell()}\n'
+        f'node() {{ (cd {checkout} && {install.PYTHON} -m lab '
+        f'--name {lab.name} exec "$@"); }}\n')
+
+
+def _say_how_to_go_on(console: Console, lab: Lab, volume: str) -> None:
+    console.line()
+    for text in (
+            'The lab stays up. To go on by hand:', '',
+            f'   source {lab.directory / _OPENRC}',
+            '   openstack volume list',
+            f'   openstack volume attachment create --server web {volume}',
+            "   node 2 'lvs; dmsetup ls'", '',
+            f'To remove it: {_PROGRAM} --down'):
+        console.line(text)
+
+
+def _run(args: argparse.Namespace) -> int:
+    install.check_machine()
+    if args.down:
+        Lab.remove(args.name)
+        print(f'The lab {args.name} is gone.')
+        return 0
+    console = Console()
+    begin = time.monotonic()
+    console.line('A volume that follows its server.')
+    lab, keep = _start(console, args.name)
+    try:
+        if args.keep:
+            _write_openrc(lab)
+            keep = True
+        journey = Journey(lab, console)
+        journey.run()
+        if keep:
+            _say_how_to_go_on(console, lab, journey.volume)
+    except BaseException as exc:
+        with entry.undisturbed():
+            if not isinstance(exc, KeyboardInterrupt):
+                entry.keep_logs(lab)
+            if keep:
+                print(f'the lab {lab.name} is still up; {_PROGRAM} --down '
+                      'removes it', file=sys.stderr)
+        raise
+    finally:
+        if not keep:
+            with entry.undisturbed():
+                lab.stop()
+    if not keep:
+        left = lab.leftovers()
+        expect(not left, f'left behind: {", ".join(left)}')
+    console.line()
+    console.line(f'Every step was verified; {time.monotonic() - begin:.0f} s '
+                 'in all.')
+    return 0
+
+
+def main() -> int:
+    """The command's exit status."""
+    args = _arguments()
+    return entry.guard(_PROGRAM, lambda: _run(args))
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of tools/demo once the lab is up, each of them verified."""
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shlex
+from typing import Any
+
+from lab.api import connector
+from lab.config import BACKEND
+from lab.lab import Lab, LabNode
+from lab.processes import wait_for
+from lab.show import Console, Hydration, expect, shorten
+
+_GIB = 3
+# In MiB.  Hydration copies from the beginning to the end, so what is written
+# near the end is read through the network at first.
+_FIRST = 2048
+_SECOND = 2560
+_LENGTH = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """``length`` MiB of the volume at ``offset`` MiB, and their checksum."""
+
+    offset: int
+    length: int
+    checksum: str
+
+
+def host_of(node: LabNode) -> str:
+    """What Cinder calls the pool of a node."""
+    return f'{node.volume.host}#{BACKEND}'
+
+
+def tables(text: str) -> dict[str, str]:
+    """``dmsetup table`` or ``status`` of many devices, by device name."""
+    return dict(line.split(': ', 1) for line in text.splitlines()
+                if ': ' in line)
+
+
+def _from_above(name: str) -> tuple[bool, bool, str]:
+    """Sort a stack's devices from what a server opens down."""
+    return (not name.startswith('dmclone-front'),
+            not name.startswith('dmclone-'), name)
+
+
+class Journey:
+    """A volume's way from the first node to the second."""
+
+    def __init__(self, lab: Lab, console: Console) -> None:
+        self._lab = lab
+        self._console = console
+        self._home, self._away = lab.nodes[:2]
+        taken = {row['Name'] for row in lab.openstack('volume', 'list')}
+        self.volume = next(name for name in map('demo{}'.format,
+                                                ['', *range(2, 1000)])
+                           if name not in taken)
+        self._device = ''
+        self._attachment = ''
+
+    def run(self) -> None:
+        """All steps; raises Failure if one cannot be verified."""
+        self._create()
+        with self._console.step(f'Attach it to the server web on '
+                                f'{self._home.name}') as step:
+            self._attach(self._home)
+            self._complete()
+            step.result = 'in use, a local disk'
+        with self._console.step('Write data there') as step:
+            first = self._write(self._home, _FIRST)
+            step.result = self._sum(first)
+        with self._console.step(f'Detach it from {self._home.name}') as step:
+            self._openstack('volume', 'attachment', 'delete',
+                            self._attachment)
+            self._lab.wait_volume(self._id, 'available')
+            step.result = 'available'
+        old = self._id
+        with self._console.step(
+                f'Attach it to the server web on {self._away.name}') as step:
+            self._attach(self._away)
+            new = self._uuid(self._device)
+            expect(new != old, 'the volume did not move')
+            step.result = 'usable, the data is on its way'
+        iqn = self._source_target(new)
+        before = self._tables(new)
+        self._read_while_hydrating(new, first)
+        with self._console.step(f'Write more on {self._away.name} '
+                                'meanwhile') as step:
+            second = self._write(self._away, _SECOND)
+            self._still_hydrating(new)
+            self._complete()
+            step.result = self._sum(second)
+        self._hydrate(new, before)
+        self._gone(old, iqn)
+        self._compare(first, second)
+        self._detach()
+
+    # Commands
+
+    def _openstack(self, *argv: str) -> Any:
+        """Run and show a command; decoded JSON if it has some."""
+        self._console.command('$ openstack', *argv)
+        if argv[:3] == ('volume', 'attachment', 'set'):
+            return json.loads(self._lab.openstack(*argv, '-f', 'json'))
+        return self._lab.openstack(*argv)
+
+    def _shell(self, node: LabNode, command: str) -> str:
+        """Run and show a command in a node; $DEV is the volume there."""
+        self._console.detail(f'{node.name}# {command}')
+        return node.run(f'DEV={shlex.quote(self._device)}; {command}',
+                        timeout=600).stdout
+
+    def _uuid(self, path: str) -> str:
+        return path[-36:]
+
+    # Steps
+
+    def _create(self) -> None:
+        with self._console.step(f'Create a volume on {self._home.name}'
+                                ) as step:
+            hint = json.dumps(['=', '$host', host_of(self._home)])
+            made = self._openstack(
+                'volume', 'create', '--size', str(_GIB),
+                '--hint', f'query={hint}', self.volume)
+            self._id = str(made['id'])
+            self._lab.wait_volume(self._id, 'available')
+            host = self._lab.volume(self._id)['os-vol-host-attr:host']
+            expect(host == host_of(self._home), f'it is on {host}')
+            step.result = f'{_GIB} GiB on {host}'
+
+    def _attach(self, node: LabNode) -> None:
+        made = self._openstack('volume', 'attachment', 'create',
+                               '--server', 'web', self.volume)
+        self._attachment = made['ID']
+        who = connector(node.number)
+        found = self._openstack(
+            'volume', 'attachment', 'set', '--host', who['host'],
+            '--ip', who['ip'], '--initiator', who['initiator'],
+            self._attachment)
+        self._device = found['Properties']['device_path']
+        self._console.detail(f'DEV={self._device}')
+
+    def _complete(self) -> None:
+        self._openstack('volume', 'attachment', 'complete',
+                        self._attachment)
+        status = self._lab.volume(self._id)['status']
+        expect(status == 'in-use', f'the volume is {status}')
+
+    def _write(self, node: LabNode, offset: int) -> Part:
+        self._shell(node, 'dd if=/dev/urandom of=$DEV bs=1M '
+                    f'count={_LENGTH} seek={offset} \\\n'
+                    '          oflag=direct conv=fsync')
+        return Part(offset, _LENGTH, self._read(node, offset))
+
+    def _read(self, node: LabNode, offset: int) -> str:
+        return self._shell(
+            node, f'dd if=$DEV bs=1M count={_LENGTH} skip={offset} '
+            'iflag=direct | sha256sum').split()[0]
+
+    def _sum(self, part: Part) -> str:
+        return f'sha256 {part.checksum[:16]}...'
+
+    def _hydration(self, lv: str) -> Hydration | None:
+        status = self._away.run(
+            f'dmsetup status --noflush dmclone-clone-{lv}', check=False)
+        return Hydration.parse(status.stdout)
+
+    def _still_hydrating(self, lv: str) -> Hydration:
+        """How far it is; Failure if that is the end."""
+        found = self._hydration(lv)
+        expect(found and not found.complete,
+               'it was complete too early: this shows nothing')
+        assert found
+        return found
+
+    def _source_target(self, lv: str) -> str:
+        tags = self._away.run(
+            ['lvs', '--noheadings', '-o', 'lv_tags',
+             f'cinder-volumes/volume-{lv}']).stdout
+        match = re.search(r'dmclone\.from/[^,]*?(iqn[^/,]+)/', tags)
+        expect(match, f'no source is recorded: {tags.strip()}')
+        assert match
+        return match[1]
+
+    def _read_while_hydrating(self, lv: str, part: Part) -> None:
+        with self._console.step(f'Read the data on {self._away.name} at '
+                                'once') as step:
+            self._console.detail(self._still_hydrating(lv).line())
+            found = self._read(self._away, part.offset)
+            self._console.detail(self._still_hydrating(lv).line())
+            expect(found == part.checksum, f'other data: {found}')
+            step.result = f'the same, sha256 {found[:16]}...'
+
+    def _hydrate(self, lv: str, before: dict[str, str]) -> None:
+        with self._console.step('Wait for the rest; the clone is swapped '
+                                'for a linear mapping') as step:
+            def copied() -> bool:
+                found = self._hydration(lv)
+                if found:
+                    self._console.progress(found)
+                return not found or found.complete
+            wait_for('hydration', copied, 1200, 0.5)
+            # The logical volume and what the server opens.
+            wait_for('the end of the clone',
+                     lambda: len(self._tables(lv)) == 2, 120, 0.2)
+            self._swapped(lv, before, self._tables(lv))
+            step.result = 'linear, on the logical volume itself'
+
+    def _tables(self, lv: str) -> dict[str, str]:
+        found = tables(self._away.run('dmsetup table').stdout)
+        return {name: text for name, text in found.items()
+                if name.replace('--', '-').endswith(lv)}
+
+    def _swapped(self, lv: str, before: dict[str, str],
+                 after: dict[str, str]) -> None:
+        for when, found in (('before', before), ('after', after)):
+            self._console.detail(f'{self._away.name}# dmsetup table'
+                                 f'   # {when}')
+            for name in sorted(found, key=_from_above):
+                self._console.detail(
+                    '  ' + shorten(f'{name}: {found[name]}', 74))
+        front = self._device.rpartition('/')[2]
+        data = self._number(f'/dev/cinder-volumes/volume-{lv}')
+        expect(any(' clone ' in text for text in before.values()),
+               'there was no clone before')
+        expect(data not in before[front].split(),
+               f'{front} was on the volume before')
+        expect(after[front].split()[2:] == ['linear', data, '0'],
+               f'{front} is {after[front]}, not on {data}')
+
+    def _number(self, path: str) -> str:
+        return self._away.run(
+            f'lsblk --nodeps --noheadings -o MAJ:MIN {path}').stdout.strip()
+
+    def _gone(self, old: str, iqn: str) -> None:
+        # By default Cinder's volume_clear overwrites what is deleted.
+        with self._console.step('The old copy is overwritten and gone from '
+                                f'{self._home.name}') as step:
+            self._console.detail(f'{self._home.name}# lvs; dmsetup ls; '
+                                 'ls /sys/kernel/config/target/iscsi')
+            self._console.detail(f'{self._away.name}# iscsiadm -m session')
+
+            def left() -> list[str]:
+                found = self._home.run(
+                    'lvs --noheadings -o lv_name; dmsetup ls; '
+                    'ls /sys/kernel/config/target/iscsi').stdout
+                sessions = self._away.run('iscsiadm -m session',
+                                          check=False).stdout
+                lines = [*found.replace('--', '-').splitlines(),
+                         *sessions.splitlines()]
+                return [line.strip() for line in lines
+                        if old in line or iqn in line]
+            wait_for('release of the old copy', lambda: not left(), 180, 0.5)
+            step.result = 'no logical volume, no device, no target, no session'
+
+    def _compare(self, first: Part, second: Part) -> None:
+        with self._console.step('Both checksums, now from '
+                                f'{self._away.name}\'s own disk') as step:
+            for part in (first, second):
+                found = self._read(self._away, part.offset)
+                self._console.detail(
+                    f'at {part.offset} MiB: {found[:16]}...'
+                    f'  written: {part.checksum[:16]}...')
+                expect(found == part.checksum, 'they differ')
+            step.result = 'equal'
+
+    def _detach(self) -> None:
+        with self._console.step('Detach it; it stays where it is') as step:
+            self._openstack('volume', 'attachment', 'delete',
+                            self._attachment)
+            self._lab.wait_volume(self._id, 'available')
+            shown = self._openstack('volume', 'show', self.volume)
+            host = shown['os-vol-host-attr:host']
+            expect(host == host_of(self._away), f'it is on {host}')
+            step.result = f'available on {host}'
