@@ -312,10 +312,12 @@ class FailureTest(base.CloudTestCase):
 
     def test_volume_in_use_here(self) -> None:
         """H4: the fence sees every writer of the LV, not only the front."""
-        path = self.a.process.service.local_path(self.volume).__enter__()
+        copying = self.a.process.service.local_path(self.volume)
+        path = copying.__enter__()
         self.a.mapper.open(path)
         # The copying process outlives the service that started it.
         self.a.kill()
+        self.assertRaises(ports.Killed, copying.__exit__, None, None, None)
         self.cloud.restart()
         attachment = self.cloud.reserve(self.volume)
         with self.assertRaisesRegex(exceptions.CannotRelocate, 'in use'):
