@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Before the commit every failure is withdrawn with nothing left behind."""
+
+from __future__ import annotations
+
+import typing
+from unittest import mock
+
+from cinder.db import models
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import names
+from cinder_dmclone import rows
+from tests.unit import base
+from tests.unit.fake import ports
+from tests.unit.fake import storage
+
+Fate = ports.Fate
+
+
+class FailureTest(base.CloudTestCase):
+    """Before the commit every failure is withdrawn with nothing left."""
+
+    def assert_fails(self, kind: type[Exception], text: str = '') -> None:
+        attachment = self.cloud.reserve(self.volume)
+        with self.assertRaisesRegex(kind, text):
+            self.cloud.connect(self.volume, attachment, self.b)
+        # One error message for the user.
+        self.messages = self.cloud.db.all(models.Message)
+        self.cloud.before = lambda call: None
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def fail_at(self, port: str, method: str, error: Exception,
+                node: typing.Any = None) -> None:
+        wanted = (node or self.b).name
+
+        def before(call: ports.Call) -> None:
+            if (call.node, call.port, call.method) == (wanted, port, method):
+                self.cloud.before = lambda call: None
+                raise error
+        self.cloud.before = before
+
+    def test_no_room(self) -> None:
+        self.b.group.size = storage.EXTENT
+        self.assert_fails(exceptions.CannotRelocate, 'not enough room')
+        self.assertEqual(1, len(self.messages))
+
+    def test_room_that_metadata_takes(self) -> None:
+        size = self.a.group.volumes[names.data_lv(self.volume)].size
+        self.b.group.size = size
+        self.assert_fails(exceptions.PeerRefused, 'free space')
+
+    def test_block_sizes_differ(self) -> None:
+        """H20: a server that aligned its I/O to 512 would freeze."""
+        self.b.group.block_size = 4096
+        self.assert_fails(exceptions.CannotRelocate, '4096-byte blocks')
+
+    def test_peer_is_down(self) -> None:
+        with mock.patch.object(ports.Peers, 'is_up', return_value=False):
+            self.assert_fails(exceptions.CannotServe, 'is down')
+
+    def test_peer_does_not_answer(self) -> None:
+        self.b.kill()
+        attachment = self.cloud.reserve(self.volume)
+        self.assertRaises(exceptions.PeerAway, self.cloud.connect,
+                          self.volume, attachment, self.b)
+        self.assertIsNone(self.cloud.row(self.volume).offer)
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.restart()
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def test_every_step_of_the_lender(self) -> None:
+        error = exceptions.CommandFailed(command='x', code=1, stderr='y')
+        for port, method in (
+                ('group', 'retag'), ('group', 'flush'), ('dm', 'apply'),
+                ('exporter', 'ensure'), ('dm', 'open_count'),
+                ('dm', 'flush'), ('peers', 'room'), ('peers', 'prepare')):
+            with self.subTest(method):
+                self.cloud.db.close()
+                self.build()
+                self.fail_at(port, method, error, self.a)
+                self.assert_fails(exceptions.CommandFailed)
+
+    def test_every_step_of_the_borrower(self) -> None:
+        error = exceptions.CommandFailed(command='x', code=1, stderr='y')
+        for port, method in (
+                ('group', 'create'), ('importer', 'login'), ('dm', 'apply'),
+                ('dm', 'flush'), ('group', 'retag'), ('group', 'flush'),
+                ('group', 'report'), ('dm', 'hide_discards')):
+            with self.subTest(method):
+                self.cloud.db.close()
+                self.build()
+                self.fail_at(port, method, error)
+                self.assert_fails(exceptions.PeerRefused)
+
+    def test_commit_refused(self) -> None:
+        def before(call: ports.Call) -> None:
+            if call.method == 'commit':
+                self.cloud.db.update(self.volume, size=2)
+        self.cloud.before = before
+        attachment = self.cloud.reserve(self.volume)
+        self.assertRaises(exceptions.RowChanged, self.cloud.connect,
+                          self.volume, attachment, self.b)
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def test_detached_in_the_middle(self) -> None:
+        """A detach that Cinder does not tell the driver about."""
+        attachment = self.cloud.reserve(self.volume)
+
+        def before(call: ports.Call) -> None:
+            if call.method == 'seal' or (call.node, call.method) == (
+                    self.a.name, 'open_count'):
+                self.cloud.before = lambda call: None
+                self.cloud.forget(self.volume, attachment)
+        self.cloud.before = before
+        self.assertRaises(exceptions.RowChanged, self.cloud.connect,
+                          self.volume, attachment, self.b)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def test_database_away_before_the_commit(self) -> None:
+        """H10: with the outcome unknown nothing is changed."""
+        attachment = self.cloud.reserve(self.volume)
+        away = self.cloud.db.away()
+
+        def before(call: ports.Call) -> None:
+            if call.method == 'commit':
+                self.cloud.before = lambda call: None
+                away.__enter__()
+        self.cloud.before = before
+        self.assertRaises(exceptions.DatabaseAway, self.cloud.connect,
+                          self.volume, attachment, self.b)
+        self.assertEqual(2, len(self.b.group.volumes))
+        away.__exit__(None, None, None)
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def test_database_away_after_the_commit(self) -> None:
+        """H10: the committed copy survives the lost answer."""
+        attachment = self.cloud.reserve(self.volume)
+        away = self.cloud.db.away()
+        original = rows.RowStore._update
+
+        def update(values: dict, *rest: typing.Any) -> None:
+            original(values, *rest)
+            if 'host' in values:
+                away.__enter__()
+        with mock.patch.object(rows.RowStore, '_update',
+                               staticmethod(update)):
+            self.assertRaises(exceptions.DatabaseAway, self.cloud.connect,
+                              self.volume, attachment, self.b)
+        away.__exit__(None, None, None)
+        path = self.cloud.connect(self.volume, attachment, self.b)
+        self.assert_data(self.b, path)
+        self.cloud.complete(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_prepare_took_too_long(self) -> None:
+        def before(call: ports.Call) -> None:
+            if call.method == 'login':
+                self.cloud.clock.sleep(30)
+        self.cloud.before = before
+        self.assert_fails(exceptions.PeerRefused, 'longer than 25')
+
+    def test_lender_that_shows_another_disk(self) -> None:
+        """H26: size, serial, block size and write protection are checked."""
+        error = exceptions.SourceMismatch(iqn='iqn.x', reason='serial')
+        self.fail_at('importer', 'login', error)
+        self.assert_fails(exceptions.PeerRefused, "not the lender's volume")
+
+    def test_volume_in_use_here(self) -> None:
+        """H4: the fence sees every writer of the LV, not only the front."""
+        copying = self.a.process.service.local_path(self.volume)
+        path = copying.__enter__()
+        self.a.mapper.open(path)
+        # The copying process outlives the service that started it.
+        self.a.kill()
+        self.assertRaises(ports.Killed, copying.__exit__, None, None, None)
+        self.cloud.restart()
+        attachment = self.cloud.reserve(self.volume)
+        with self.assertRaisesRegex(exceptions.CannotRelocate, 'in use'):
+            self.cloud.connect(self.volume, attachment, self.b)
+        self.assertIsNone(self.cloud.row(self.volume).offer)
+        self.a.mapper.close(path)
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def test_image_copy_that_has_not_opened_its_device(self) -> None:
+        """H4: Cinder reserves a volume that is still `downloading`."""
+        self.cloud.db.update(self.volume, status='downloading')
+        with self.a.process.service.local_path(self.volume) as path:
+            attachment = self.cloud.reserve(self.volume)
+            with self.assertRaisesRegex(exceptions.CannotRelocate,
+                                        'image'):
+                self.cloud.connect(self.volume, attachment, self.b)
+            self.a.mapper.write(path, 0, base.DATA[0])
+        self.a.group.volumes[names.data_lv(self.volume)].flush()
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def test_writer_that_is_not_ours(self) -> None:
+        """H4: the kernel's open count of the LV is what counts."""
+        def open_count(devnum: str) -> int:
+            return original(devnum) + 1
+        original = self.a.mapper.open_count
+        with mock.patch.object(self.a.mapper, 'open_count', open_count):
+            attachment = self.cloud.reserve(self.volume)
+            with self.assertRaisesRegex(exceptions.CannotRelocate,
+                                        'open 2 times instead of 1'):
+                self.cloud.connect(self.volume, attachment, self.b)
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_unmoved()

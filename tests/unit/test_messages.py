@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that come late, twice or never, and stale requests."""
+
+from __future__ import annotations
+
+from cinder_dmclone import exceptions
+from tests.unit import base
+from tests.unit.fake import ports
+
+Fate = ports.Fate
+
+
+class MessageTest(base.CloudTestCase):
+
+    def fates(self, method: str, *fates: Fate) -> None:
+        """What becomes of the next messages of a kind."""
+        coming = iter(fates)
+        self.cloud.fate = lambda message: (
+            next(coming, Fate.ARRIVES) if message.method == method
+            else Fate.ARRIVES)
+
+    def test_prepare_twice_is_one_copy(self) -> None:
+        """H6: a duplicated message gets the same answer."""
+        self.fates('prepare', Fate.TWICE)
+        _, path = self.relocated()
+        self.assert_data(self.b, path)
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_late_prepare_builds_nothing(self) -> None:
+        """H6: its offer was withdrawn long ago."""
+        self.fates('prepare', Fate.LATE)
+        attachment = self.cloud.reserve(self.volume)
+        self.assertRaises(exceptions.PeerAway, self.cloud.connect,
+                          self.volume, attachment, self.b)
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.deliver_late()
+        self.assertEqual({}, self.b.group.volumes)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def test_late_prepare_during_the_next_attempt(self) -> None:
+        """H6: the first attempt's message arrives after the second."""
+        self.fates('prepare', Fate.LATE)
+        attachment = self.cloud.reserve(self.volume)
+        self.assertRaises(exceptions.PeerAway, self.cloud.connect,
+                          self.volume, attachment, self.b)
+        path = self.cloud.connect(self.volume, attachment, self.b)
+        self.cloud.deliver_late()
+        self.assert_data(self.b, path)
+        self.cloud.complete(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_late_discard_spares_the_next_attempt(self) -> None:
+        """H6: the first attempt's abort arrives after the commit."""
+        self.fates('prepare', Fate.UNANSWERED)
+        attachment = self.cloud.reserve(self.volume)
+        late = self.cloud.fate
+
+        def fate(message: ports.Message) -> Fate:
+            return Fate.LATE if message.method == 'discard' else (
+                late(message))
+        self.cloud.fate = fate
+        self.assertRaises(exceptions.PeerAway, self.cloud.connect,
+                          self.volume, attachment, self.b)
+        path = self.cloud.connect(self.volume, attachment, self.b)
+        self.cloud.complete(self.volume, attachment)
+        self.cloud.deliver_late()
+        self.assert_data(self.b, path)
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_discard_of_a_committed_copy_is_refused(self) -> None:
+        """H6: whatever a message says, a fresh row decides."""
+        self.relocated()
+        lv = self.cloud.row(self.volume).lv
+        for _ in range(2):
+            self.assertRaises(
+                exceptions.PeerRefused, self.b.process.service.discard,
+                self.volume, lv)
+            self.cloud.settle()
+        self.assert_settled()
+
+    def test_discard_of_an_offered_copy_is_refused(self) -> None:
+        """H6: an abort is a change of the row before it is a message."""
+        refused = []
+
+        def before(call: ports.Call) -> None:
+            if call.method == 'commit':
+                self.cloud.before = lambda call: None
+                lv = self.cloud.row(self.volume).offer.lv
+                with self.assertRaises(exceptions.PeerRefused) as caught:
+                    self.b.process.service.discard(self.volume, lv)
+                refused.append(caught.exception)
+        self.cloud.before = before
+        _, path = self.relocated()
+        self.assertEqual(1, len(refused))
+        self.assert_data(self.b, path)
+
+    def test_nudges_destroy_nothing(self) -> None:
+        """H6: a cast in the queue of a dead node never expires."""
+        self.relocated()
+        for _ in range(3):
+            for node in (self.a, self.b):
+                node.process.service.nudge(self.volume)
+            self.cloud.tick()
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_lost_nudges_delay_nothing_for_ever(self) -> None:
+        self.relocated()
+        for _ in range(20):
+            self.cloud.late.clear()
+            self.cloud.tick()
+        # The lender looks by itself, at first often, then every minute.
+        self.cloud.settle()
+        self.assert_settled()
+
+
+class StaleRequestTest(base.CloudTestCase):
+
+    def test_late_requests_reach_a_after_the_commit(self) -> None:
+        """H15: a stale cast must not work on the frozen copy."""
+        self.relocated()
+        service = self.a.process.service
+        calls = {
+            'extend': lambda: service.extend(self.volume, 2),
+            'delete': lambda: service.delete(self.volume),
+            'copy': lambda: service.local_path(self.volume).__enter__(),
+            'migrate': lambda: service.migrate(self.volume,
+                                               f'{self.b.name}#pool')}
+        before = dict(self.a.mapper.mapped)
+        for name, call in calls.items():
+            with self.subTest(name):
+                self.assertRaises(exceptions.NotHome, call)
+        self.assertEqual(before, self.a.mapper.mapped)
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_own_reconciler_does_not_undo_the_seal(self) -> None:
+        """H22: between seal and commit nobody makes a front on a."""
+        def before(call: ports.Call) -> None:
+            if call.method == 'commit':
+                self.cloud.before = lambda call: None
+                self.a.process.loop.run_once(everything=True)
+                self.assertFalse(any('front' in name
+                                     for name in self.a.mapper.mapped))
+                self.assertIsNotNone(self.cloud.row(self.volume).offer)
+        self.cloud.before = before
+        _, path = self.relocated()
+        self.assert_data(self.b, path)
+
+    def test_own_reconciler_keeps_a_front_that_was_just_returned(
+            self) -> None:
+        """H22: Cinder writes the attachment after the path was returned."""
+        attachment = self.cloud.reserve(self.volume)
+        for node in (self.a, self.b):
+            info = self.cloud.home(self.volume).process.service.connect(
+                self.volume, node.connector)
+            node.process.loop.run_once(everything=True)
+            self.cloud.settle(3)
+            name = info['data']['device_path'].rpartition('/')[2]
+            self.assertIn(name, node.mapper.mapped)
+        self.cloud.forget(self.volume, attachment)
