@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab of a test run: started once, removed whatever happens.
+
+DMCLONE_LAB names a lab that is up already (started with lab.FAULTY_DRIVER)
+and is left up. DMCLONE_LONG=1 runs every crash point instead of the most
+dangerous ones.
+"""
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import pathlib
+import shutil
+import signal
+import sys
+
+from lab import FAULTY_DRIVER, Lab
+
+LONG = bool(os.environ.get('DMCLONE_LONG'))
+LOGS = pathlib.Path('/var/tmp/cinder-dmclone-functional')
+_GIVEN = os.environ.get('DMCLONE_LAB')
+
+
+@functools.cache
+def lab() -> Lab:
+    """The lab of this process."""
+    shutil.rmtree(LOGS, ignore_errors=True)
+    if _GIVEN:
+        found = Lab.attach(_GIVEN)
+    else:
+        found = Lab('functional', driver=FAULTY_DRIVER,
+                    backend={'volume_clear': 'none'})
+        atexit.register(_stop, found)
+        # Without this SIGTERM would end the process past atexit.
+        signal.signal(signal.SIGTERM, _terminate)
+        found.start()
+    shutil.copy(pathlib.Path(__file__).with_name('blocks.py'),
+                found.directory / 'blocks.py')
+    return found
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def _stop(found: Lab) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    found.stop()
+
+
+def keep_logs(test: str, states: str) -> pathlib.Path:
+    """Collect what is needed to understand a failure; its directory."""
+    place = LOGS / test.removeprefix('tests.functional.')
+    found = lab()
+    found.collect_logs(place)
+    (place / 'state.txt').write_text(states)
+    for node in found.nodes:
+        if node.running():
+            (place / f'{node.name}-dmesg.txt').write_text(
+                node.run('dmesg', check=False).stdout)
+    print(f'logs of {test}: {place}', file=sys.stderr)
+    return place
