@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import shutil
 import tempfile
 import typing
+from unittest import mock
 
 from cinder import objects
 
@@ -40,15 +40,16 @@ def engine() -> sa.Engine:
         directory = tempfile.mkdtemp(prefix='dmclone-unit-')
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
         CONF([], project='cinder', default_config_files=[])
-        CONF.set_override('connection', 'sqlite:///' + os.path.join(
-            directory, 'cinder.sqlite'), group='database')
-        CONF.set_override('sqlite_synchronous', False, group='database')
-        # Failures are injected; the retries of the library would sleep.
-        CONF.set_override('max_retries', 0, group='database')
+        # What costs most with the defaults: a connection for every session,
+        # and a turn for other threads after it.
+        api.main_context_manager.configure(
+            connection=f'sqlite:///{directory}/cinder.sqlite',
+            sqlite_synchronous=False, thread_checkin=False, max_retries=0)
         # Registers rpc_response_timeout.
         messaging.get_rpc_client(messaging.get_rpc_transport(CONF, 'fake:/'),
                                  messaging.Target())
-        _engine = api.get_engine()
+        with mock.patch.object(sa.pool, 'NullPool', sa.pool.QueuePool):
+            _engine = api.get_engine()
         models.BASE.metadata.create_all(_engine)
     return _engine
 
