@@ -36,6 +36,9 @@ SETTLED_MIGRATION = (None, 'error', 'success')
 # How long a change with a lost answer is read back, in seconds.
 SETTLE_SECONDS = 5.0
 
+# A deadlock was rolled back whole: the change may be tried again at once.
+DEADLOCK_RETRIES = 3
+
 _AWAY = (db_exc.DBError, sa_exc.SQLAlchemyError,
          exception.ServiceUnavailable)
 
@@ -284,6 +287,17 @@ class RowStore:
         Cinder's own ``conditional_update`` repeats it after a deadlock, for
         up to 25 seconds: more than a driver call has.
         """
+        for _ in range(DEADLOCK_RETRIES):
+            try:
+                return RowStore._update_once(values, expected, filters)
+            except db_exc.DBDeadlock:
+                LOG.info('The database ended a deadlock; trying again.')
+        RowStore._update_once(values, expected, filters)
+
+    @staticmethod
+    def _update_once(values: dict[str, typing.Any],
+                     expected: dict[str, typing.Any],
+                     filters: list[sa.ColumnElement]) -> None:
         context = cinder_context.get_admin_context()
         volume = models.Volume
         wanted = [_expects(getattr(volume, name), value)
