@@ -15,6 +15,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from cinder_dmclone import exceptions
+from cinder_dmclone import names
 from cinder_dmclone import opts
 from cinder_dmclone import reconciler
 from cinder_dmclone import rpc
@@ -129,10 +130,20 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     # -- connections --------------------------------------------------------
 
     def validate_connector(self, connector: dict) -> None:
-        """Refuse a connector that says neither where nor who it is."""
-        if not connector.get('host') and not connector.get('initiator'):
+        """Refuse a connector that says neither where nor who it is.
+
+        Anybody who may attach volumes can send one.
+        """
+        host, initiator = connector.get('host'), connector.get('initiator')
+        if not host and not initiator:
             raise exception.InvalidConnectorException(
                 missing='host or initiator')
+        if host and not isinstance(host, str):
+            raise exception.InvalidConnectorException(
+                missing='host as a text')
+        if initiator and not names.is_initiator(initiator):
+            raise exception.InvalidConnectorException(
+                missing='initiator as an iSCSI name (iqn.*, eui.* or naa.*)')
 
     def create_export(self, context: typing.Any, volume: typing.Any,
                       connector: dict) -> None:

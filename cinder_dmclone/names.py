@@ -25,6 +25,9 @@ UUID_PREFIX = 'CINDER-DMCLONE-'
 META_PREFIX = 'dmclone-meta-'
 IQN_MARK = 'dmclone-'
 
+# RFC 3720, 3.2.6; LIO makes a directory of it.
+_INITIATOR = re.compile(r'(iqn|eui|naa)\.[!-.0-~]{1,219}')
+
 _UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 _DM_NAME = re.compile(
     rf'{DM_PREFIX}(?P<kind>front|loan|serve|io|clone|source)-'
@@ -136,6 +139,11 @@ def serve_iqn(prefix: str, lv: str) -> str:
     """IQN under which ``lv`` is served in place."""
     digest = hashlib.sha256(lv.encode())
     return f'{prefix}{IQN_MARK}{digest.hexdigest()[:32]}'
+
+
+def is_initiator(name: object) -> bool:
+    """Whether this can be an iSCSI initiator's name."""
+    return isinstance(name, str) and bool(_INITIATOR.fullmatch(name))
 
 
 def chap_secret(key: bytes, iqn: str) -> str:

@@ -133,8 +133,10 @@ class NodeService:
         found = placement.place(row, connector, host, peer,
                                 bool(peer and self._world.peers.is_up(peer)))
         if found.how is placement.How.REFUSE:
-            raise exceptions.CannotServe(volume=row.id, node=self._node,
-                                         reason=found.why)
+            refusal = exceptions.CannotServe(volume=row.id, node=self._node,
+                                             reason=found.why)
+            self._tell_user(row, refusal)
+            raise refusal
         if found.how is placement.How.RELOCATE:
             assert found.peer is not None
             return self._relocate(row, found.peer, found.attachment)

@@ -147,6 +147,9 @@ def ensure(iqn: str, device: str, serial: str, readonly: bool,
     _check_iqn(iqn)
     if not _DEVICE.fullmatch(device) or not _SERIAL.fullmatch(serial):
         raise ValueError(f'{device} with serial {serial} is not exported')
+    for initiator, _user, _password in grants:
+        if not names.is_initiator(initiator):
+            raise ValueError(f'{initiator!r} is no initiator')
     with _exclusive(), _explained(iqn):
         # Before anything is taken away.
         _devnum(device)

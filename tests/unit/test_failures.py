@@ -60,6 +60,7 @@ class FailureTest(base.CloudTestCase):
     def test_peer_is_down(self) -> None:
         with mock.patch.object(ports.Peers, 'is_up', return_value=False):
             self.assert_fails(exceptions.CannotServe, 'is down')
+        self.assertEqual(1, len(self.messages))
 
     def test_peer_does_not_answer(self) -> None:
         self.b.kill()

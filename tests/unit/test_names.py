@@ -50,6 +50,14 @@ class NamesTest(base.TestCase):
         for iqn in found:
             self.assertTrue(sessions.is_ours(iqn), iqn)
 
+    def test_an_initiator_is_a_name_and_no_path(self) -> None:
+        for good in ('iqn.1993-08.org.debian:01:cad181614cec',
+                     'IQN.2020-01.org.Host:A_b', 'eui.02004567A425678D'):
+            self.assertTrue(names.is_initiator(good), good)
+        for bad in (None, 5, ['iqn.a'], '', 'host', 'iqn.', 'iqn.a/../b',
+                    'iqn.a b', 'iqn.a\n', 'iqn.ü', 'iqn.' + 'a' * 220):
+            self.assertFalse(names.is_initiator(bad), bad)
+
     def test_secret_is_derived_from_key_and_target(self) -> None:
         """H26: CHAP can be derived again after a crash, by the lender."""
         one = names.chap_secret(b'key', 'iqn.x')
