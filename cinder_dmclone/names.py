@@ -26,7 +26,7 @@ META_PREFIX = 'dmclone-meta-'
 IQN_MARK = 'dmclone-'
 
 # RFC 3720, 3.2.6; LIO makes a directory of it.
-_INITIATOR = re.compile(r'(iqn|eui|naa)\.[!-.0-~]{1,219}')
+_INITIATOR = re.compile(r'(iqn|eui|naa)\.[!-.0-~]{1,219}', re.IGNORECASE)
 
 _UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 _DM_NAME = re.compile(
