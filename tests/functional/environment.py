@@ -30,7 +30,8 @@ def lab() -> Lab:
         found = Lab.attach(_GIVEN)
     else:
         found = Lab('functional', driver=FAULTY_DRIVER,
-                    backend={'volume_clear': 'none'})
+                    backend={'volume_clear': 'none'},
+                    default={'rpc_response_timeout': 100})
         atexit.register(_stop, found)
         # Without this SIGTERM would end the process past atexit.
         signal.signal(signal.SIGTERM, _terminate)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be seen of a volume while it moves, and what cannot."""
+from __future__ import annotations
+
+from tests.functional import base
+
+MARKER = 'old blocks of another tenant '
+
+
+class ExposureTest(base.FunctionalTest):
+    """Node 2 hydrates from node 1."""
+
+    def test_old_blocks_of_the_disk_are_never_readable(self) -> None:
+        """H12: no discard makes a region look copied on a thick LV."""
+        # Where the next LV of node 2 comes to lie.
+        self.node2.run('lvcreate -qq -y -Wn -L 1100M -n filler '
+                       'cinder-volumes')
+        self.node2.run(
+            f'yes "{MARKER}" | dd of=/dev/cinder-volumes/filler bs=1M '
+            'count=1100 iflag=fullblock oflag=direct; '
+            'lvremove -qq -y cinder-volumes/filler', timeout=300)
+        volume, image = self.filled(self.node1)
+        at = self.attach(volume, self.node2)
+        self.brake(volume, self.node1, self.node2, milliseconds=0)
+        lv = self.row(volume).lv
+        under = self.node2.run(
+            f'dd if=/dev/cinder-volumes/volume-{lv} bs=1M skip=1000 count=1 '
+            'iflag=direct', check=False).stdout
+        self.assertIn(MARKER, under, 'the LV does not lie on old blocks')
+        for device in (f'dmclone-front-node2-{lv}', f'dmclone-clone-{lv}'):
+            self.node2.run(['blkdiscard', f'/dev/mapper/{device}'],
+                           check=False)
+        refused = self.node2.run(['blkdiscard', '-o', '0', '-l', '1048576',
+                                  at.path], check=False)
+        self.assertNotEqual(0, refused.code)
+        self.assertEqual('', image.difference(at))
+        self.assert_hydrating(volume, self.node2)
+        self.release(volume, self.node1, self.node2)
+        self.wait_complete(volume)
+        self.assert_holds(image, at)
+
+    def test_the_source_cannot_be_written(self) -> None:
+        """H25: neither by the borrower's kernel nor past it."""
+        volume, image = self.filled(self.node1)
+        at = self.attach(volume, self.node2)
+        self.brake(volume, self.node1, self.node2)
+        lv = self.row(volume).lv
+        found = self.node2.run(
+            f'blockdev --getro /dev/mapper/dmclone-source-{lv}; '
+            'blockdev --getro /dev/sd?').stdout.split()
+        self.assertEqual(['1', '1'], found)
+        loan = self.node1.run('blockdev --getro /dev/mapper/dmclone-loan-*')
+        self.assertEqual('1', loan.stdout.strip())
+        info = self.node1.run(
+            'cat /sys/kernel/config/target/core/iblock_*/*/info; '
+            'cat /sys/kernel/config/target/iscsi/iqn*/tpgt_1/acls/*/lun_0/'
+            'write_protect').stdout
+        self.assertIn('readonly: 1', info)
+        self.assertTrue(info.strip().endswith('1'))
+        self.release(volume, self.node1, self.node2)
+        self.wait_complete(volume)
+        self.assert_holds(image, at)
+
+    def test_hosts_do_not_read_tenants_data(self) -> None:
+        """H27: no scan finds a file system on any device of a volume."""
+        volume = self.volume(self.node1)
+        at = self.attach(volume, self.node1)
+        name = '11112222-3333-4444-5555-666677778888'
+        self.node1.run(f'mkfs.ext4 -q -U {name} {at.path}', timeout=120)
+        self.detach(at)
+        at = self.attach(volume, self.node2)
+        self.brake(volume, self.node1, self.node2)
+        for node in self.lab.nodes:
+            found = node.run(
+                'udevadm trigger --settle --subsystem-match=block; '
+                'for path in /sys/block/sd* /sys/block/dm-*; do '
+                '[ ! -e $path ] || udevadm info --query=property $path | '
+                'grep -E "^(ID_FS_|DEVNAME)"; done; '
+                'ls /dev/disk/by-uuid 2>/dev/null', check=False).stdout
+            self.assertNotIn('ID_FS_', found, node)
+            self.assertNotIn(name, found, node)
+        self.release(volume, self.node1, self.node2)
+        self.wait_complete(volume)

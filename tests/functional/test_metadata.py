@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The clone's own records: what they are trusted for."""
+from __future__ import annotations
+
+from lab import RestError
+from tests.functional import base
+
+# A second clone on a copy of the metadata tells what the disk knows.
+_PROBE = '''
+set -e
+cd /dev/cinder-volumes
+lvcreate -qq -y -Wn -L 4M -n probe-meta cinder-volumes
+lvcreate -qq -y -Wn -L 1G -n probe-data cinder-volumes
+dd if=dmclone-meta-{lv} of=probe-meta bs=4M iflag=direct oflag=direct
+dmsetup create probe-zero --table "0 2097152 zero"
+dmsetup create probe --table "0 2097152 clone /dev/cinder-volumes/probe-meta \
+    /dev/cinder-volumes/probe-data /dev/mapper/probe-zero 128 1 no_hydration"
+'''
+_REMOVE = '''
+dmsetup remove --retry probe; dmsetup remove --retry probe-zero
+lvremove -qq -y cinder-volumes/probe-meta cinder-volumes/probe-data
+'''
+
+
+class MetadataTest(base.FunctionalTest):
+    """Node 2 hydrates from node 1."""
+
+    def test_finish_believes_only_what_is_on_the_disk(self) -> None:
+        """H7: the in-core count runs ahead."""
+        volume, image = self.filled(self.node1)
+        at = self.attach(volume, self.node2)
+        self.brake(volume, self.node1, self.node2)
+        lv = self.row(volume).lv
+        # The first thing the swap does.
+        self.freeze(self.node2, 'dm.apply:before:dmclone-source')
+        self.release(volume, self.node1, self.node2)
+        self.wait_frozen(self.node2)
+        try:
+            self.node2.run(_PROBE.format(lv=lv))
+            status = self.node2.run('dmsetup status probe').stdout.split()
+        finally:
+            self.node2.run(_REMOVE, check=False)
+            self.thaw(self.node2)
+        self.assertEqual('16384/16384', status[6])
+        self.wait_complete(volume)
+        self.assert_holds(image, at)
+
+    def test_lost_metadata_is_never_formatted_again(self) -> None:
+        """H8: an empty clone would show the volume as it was long ago."""
+        volume, image = self.filled(self.node1)
+        at = self.attach(volume, self.node2)
+        self.brake(volume, self.node1, self.node2)
+        image.write(at, 5, 40, 6000)
+        record, lv = self.row(volume).provider_id, self.row(volume).lv
+        meta = f'/dev/cinder-volumes/dmclone-meta-{lv}'
+        self.node2.reboot()
+        self.node2.run(f'dd if={meta} of=/var/tmp/meta bs=4M; '
+                       f'dd if=/dev/zero of={meta} bs=4M count=1 '
+                       'oflag=direct', check=False)
+        self.start_services(self.node2)
+        self.wait('the refusal', lambda: 'cannot be assembled'
+                  in self.node2.volume.new_log())
+        devices = self.node2.run('dmsetup ls').stdout
+        self.assertNotIn('dmclone-clone', devices)
+        self.assertNotIn('dmclone-front', devices)
+        second = self.assertRaises(RestError, self.lab.connect, at.id, 2)
+        self.assertIn(volume, str(second))
+        self.assertEqual(record, self.row(volume).provider_id)
+        kept = self.node1.run('lvs --noheadings -o lv_name,lv_tags').stdout
+        self.assertIn(f'volume-{volume} dmclone.lent', ' '.join(kept.split()))
+        # With its metadata it goes on.
+        self.node2.run(f'dd if=/var/tmp/meta of={meta} bs=4M oflag=direct; '
+                       'rm /var/tmp/meta')
+        self.assertEqual(at.path, self.lab.connect(at.id, 2)['device_path'])
+        self.assertEqual('', image.blocks_difference(at))
+        self.release(volume, self.node1, self.node2)
+        self.wait_complete(volume)
+        self.assert_holds(image, at)

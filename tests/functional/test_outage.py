@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lender cannot be reached for a while: I/O waits, it never fails."""
+from __future__ import annotations
+
+import time
+
+from lab.agent import Command, Result
+from tests.functional import base
+
+BLOCKS = base.GIB // 4096
+END = BLOCKS - 64
+
+# Run on the lender: another disk behind the same name and secret.
+_DECOY = r'''
+import pathlib, rtslib_fb as lib
+target = lib.Target(lib.FabricModule('iscsi'), '{iqn}')
+tpg = next(target.tpgs)
+acl = next(tpg.node_acls)
+keep = acl.node_wwn, acl.chap_userid, acl.chap_password
+portal = next(tpg.network_portals)
+address = portal.ip_address, portal.port
+storage = next(tpg.luns).storage_object
+target.delete()
+storage.delete()
+storage = lib.BlockStorageObject('decoy', dev='/dev/cinder-volumes/decoy',
+                                 wwn='{serial}', readonly=True)
+tpg = lib.TPG(lib.Target(lib.FabricModule('iscsi'), '{iqn}'), 1)
+tpg.set_attribute('authentication', '1')
+tpg.set_attribute('generate_node_acls', '0')
+lib.LUN(tpg, 0, storage)
+acl = tpg.node_acl(keep[0])
+acl.mapped_lun(0, 0, write_protect=True)
+acl.chap_userid, acl.chap_password = keep[1:]
+tpg.network_portal(*address)
+tpg.enable = True
+'''
+
+
+class OutageTest(base.FunctionalTest):
+    """Node 2 hydrates from node 1, and the way between them is cut."""
+
+    def hydrating(self) -> tuple[base.Attachment, base.Image]:
+        volume, image = self.filled(self.node1)
+        at = self.attach(volume, self.node2)
+        self.brake(volume, self.node1, self.node2)
+        # The source has its path, the copying runs.
+        self.wait('the copying', lambda: 'no_hydration' not in self.node2.run(
+            'dmsetup status --noflush --target clone').stdout)
+        self.assert_hydrating(volume, self.node2)
+        return at, image
+
+    def read(self, at: base.Attachment, block: int) -> Command:
+        """A read of a block that is not there yet, under way."""
+        return self.node2.popen(
+            ['dd', f'if={at.path}', 'of=/dev/null', 'bs=4096', 'count=1',
+             f'skip={block}', 'iflag=direct'])
+
+    def ends(self, *commands: Command) -> list[Result]:
+        """The commands' results; none may have failed."""
+        results = [command.wait(180) for command in commands]
+        for result in results:
+            self.assertEqual(0, result.code, result.stderr)
+        return results
+
+    def path_state(self, volume: str) -> str:
+        """'A' or 'F', as the source of a volume has it."""
+        name = f'dmclone-source-{self.row(volume).lv}'
+        words = self.node2.run(['dmsetup', 'status', '--noflush', name],
+                               check=False).stdout.split()
+        return next((word for before, word in zip(words, words[1:])
+                     if ':' in before and word in 'AF'), '')
+
+    def fail_path(self, at: base.Attachment) -> Command:
+        """Cut the lender off until the path has failed; a waiting read."""
+        self.node2.run('for session in /sys/class/iscsi_session/session*; '
+                       'do echo 2 >$session/recovery_tmo; done')
+        self.node1.partition()
+        read = self.read(at, END)
+        self.wait('failure of the path',
+                  lambda: self.path_state(at.volume) == 'F')
+        self.assertIsNone(read.poll())
+        return read
+
+    def finish(self, at: base.Attachment, image: base.Image) -> None:
+        self.release(at.volume, self.node1, self.node2)
+        self.wait_complete(at.volume)
+        self.assert_holds(image, at)
+
+    def test_partition_of_25_seconds_only_delays_io(self) -> None:
+        at, image = self.hydrating()
+        before = self.hydrated(at.volume, self.node2)
+        self.node1.partition()
+        cut = time.monotonic()
+        read = self.read(at, END)
+        # A part of a region: the rest of it has to come from the lender.
+        write = self.node2.popen(image.write_command(at, END - 64, 1))
+        time.sleep(max(0, cut + 25 - time.monotonic()))
+        self.assertIsNone(read.poll())
+        self.assertIsNone(write.poll())
+        self.node1.heal()
+        self.ends(read, write)
+        assert before is not None
+        self.wait('progress of the hydration',
+                  lambda: (self.hydrated(at.volume, self.node2)
+                           or (0, 0))[0] > before[0] + 2)
+        self.finish(at, image)
+
+    def test_failed_path_is_reinstated(self) -> None:
+        """After an outage longer than open-iscsi's replacement time-out."""
+        at, image = self.hydrating()
+        read = self.fail_path(at)
+        self.node1.heal()
+        self.ends(read)
+        self.assertEqual('A', self.path_state(at.volume))
+        self.finish(at, image)
+
+    def test_another_disk_of_the_same_name_is_not_used(self) -> None:
+        at, image = self.hydrating()
+        (iqn,) = self.node2.run(
+            'cat /sys/class/iscsi_session/*/targetname').stdout.split()
+        self.node1.run('lvcreate -qq -y -Wn -L 1G -n decoy cinder-volumes')
+        read = self.fail_path(at)
+        self.node1.volume.kill()
+        self.node1.run([f'{self.lab.venv}/bin/python', '-c', _DECOY.format(
+            iqn=iqn, serial=at.volume[::-1])], timeout=120)
+        self.node1.heal()
+        self.wait('refusal of the disk', lambda: 'is not the lender\'s '
+                  'volume' in self.node2.volume.new_log())
+        self.assertIsNone(read.poll())
+        self.assertEqual('F', self.path_state(at.volume))
+        # The lender's service puts the right disk there again.
+        self.start_services(self.node1)
+        self.ends(read)
+        self.node1.run('rmdir /sys/kernel/config/target/core/*/decoy',
+                       check=False)
+        self.node1.run('lvremove -qq -y cinder-volumes/decoy')
+        self.finish(at, image)
+
+    def test_lender_without_service(self) -> None:
+        """Only the release of the old copy waits for it."""
+        volume, image = self.filled(self.node1)
+        old = self.row(volume).lv
+        at = self.attach(volume, self.node2)
+        self.node1.volume.kill()
+        self.wait_complete(volume)
+        self.assert_holds(image, at)
+        self.assertIn(old, self.node1.run('lvs -o lv_name').stdout)
+        self.start_services(self.node1)
+
+    def test_stuck_read_does_not_freeze_the_swap(self) -> None:
+        """H16: complete by overwriting, a read waits for a dead lender."""
+        volume = self.volume(self.node1)
+        self.freeze(self.node2, 'dm.message:before:enable_hydration')
+        at = self.attach(volume, self.node2)
+        self.wait_frozen(self.node2)
+        self.node1.partition()
+        read = self.read(at, END)
+        image = self.image()
+        image.fill(at)
+        self.assertIsNone(read.poll())
+        self.thaw(self.node2)
+        self.wait_complete(volume)
+        self.ends(read)
+        self.assert_holds(image, at)
+        self.node1.heal()
+
+    def test_delete_with_the_lender_away_does_not_hang(self) -> None:
+        """H17: copies under way wait for a lender that does not answer."""
+        at, _ = self.hydrating()
+        self.node1.partition()
+        self.detach(at)
+        self.lab.delete_volume(at.volume)
+        self.node1.heal()

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that meet: retries, a detach or a delete in mid-attach."""
+from __future__ import annotations
+
+import concurrent.futures
+
+from lab import RestError
+from tests.functional import base
+
+
+class RetriesTest(base.FunctionalTest):
+    """However they interleave, one consistent state is the end."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.pool = concurrent.futures.ThreadPoolExecutor(8)
+        self.addCleanup(self.pool.shutdown)
+
+    def lvs(self) -> list[str]:
+        """LVs of both nodes that are not metadata."""
+        return [name for node in self.lab.nodes for name in node.run(
+            'lvs --noheadings -o lv_name').stdout.split()
+            if name.startswith('volume-')]
+
+    def test_five_attaches_at_once_are_one(self) -> None:
+        volume, image = self.filled(self.node1)
+        attachment = self.lab.reserve(volume)
+        self.freeze(self.node1, 'peers.prepare:before')
+        calls = [self.pool.submit(self.lab.connect, attachment, 2)
+                 for _ in range(5)]
+        self.wait_frozen(self.node1)
+        self.thaw(self.node1)
+        paths, errors = set(), []
+        for call in calls:
+            try:
+                paths.add(call.result()['device_path'])
+            except RestError as error:
+                errors.append(error)
+        lv = self.row(volume).lv
+        self.assertEqual({f'/dev/mapper/dmclone-front-node2-{lv}'}, paths,
+                         errors)
+        self.assertEqual([], errors)
+        # One attempt, not five: two copies at most were ever made.
+        self.assertEqual('2', self.row(volume).generation)
+        self.lab.complete(attachment)
+        at = base.Attachment(attachment, volume, self.node2, paths.pop())
+        self.assert_holds(image, at)
+
+    def test_detach_in_the_middle_of_an_attach(self) -> None:
+        volume, image = self.filled(self.node1)
+        for point in ('peers.prepare:before', 'rows.commit:before'):
+            attachment = self.lab.reserve(volume)
+            self.freeze(self.node1, point)
+            attach = self.pool.submit(self.lab.connect, attachment, 2)
+            self.wait_frozen(self.node1)
+            detach = self.pool.submit(self.lab.detach_volume, attachment)
+            self.wait('the detach', lambda: detach.done() or self.lab.sql(
+                "select 1 from volume_attachment where deleted = 1 and "
+                f"id = '{attachment}'"))
+            self.thaw(self.node1)
+            self.assertIsInstance(attach.exception(), RestError, point)
+            detach.result()
+            self.lab.wait_volume(volume, 'available')
+            self.assertEqual('1', self.row(volume).provider_id)
+            self.assertEqual([f'volume-{volume}'], self.lvs())
+        at = self.attach(volume, self.node2)
+        self.assert_holds(image, at)
+
+    def test_delete_in_the_middle_of_an_attach(self) -> None:
+        volume = self.volume(self.node1)
+        attachment = self.lab.reserve(volume)
+        self.freeze(self.node1, 'peers.prepare:after')
+        attach = self.pool.submit(self.lab.connect, attachment, 2)
+        self.wait_frozen(self.node1)
+        error = self.error_of(lambda: self.lab.delete_volume(volume))
+        self.assertIn('400', error)
+        # Without its attachment it may be deleted, attach or no attach.
+        detach = self.pool.submit(self.lab.detach_volume, attachment)
+        self.wait('the detach', lambda: self.lab.volume(volume)['status']
+                  == 'available' or detach.done())
+        delete = self.pool.submit(self.lab.delete_volume, volume)
+        self.wait('the delete to begin', lambda: delete.done()
+                  or self.row(volume).status == 'deleting')
+        self.thaw(self.node1)
+        self.assertIsInstance(attach.exception(), RestError)
+        detach.result()
+        delete.result()
+        self.assertEqual([], self.lvs())
