@@ -33,6 +33,12 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _down(name: str) -> str:
+    """The command that removes a lab."""
+    other = '' if name == entry.lab_name('demo') else f' --name {name}'
+    return f'{_PROGRAM} --down{other}'
+
+
 def kept(name: str) -> Lab | None:
     """A lab that was left up and is whole."""
     try:
@@ -51,8 +57,7 @@ def _start(console: Console, name: str) -> tuple[Lab, bool]:
     lab = kept(name)
     if lab:
         console.line()
-        console.line(f'Using the lab {name}, which is up; {_PROGRAM} --down '
-                     'removes it.')
+        console.line(f'Using the lab {name}, which is up.')
         return lab, True
     with console.step('Start two kernels and a Cinder around them') as step:
         lab = Lab(name)
@@ -79,7 +84,7 @@ def _say_how_to_go_on(console: Console, lab: Lab, volume: str) -> None:
             '   openstack volume list',
             f'   openstack volume attachment create --server web {volume}',
             "   node 2 'lvs; dmsetup ls'", '',
-            f'To remove it: {_PROGRAM} --down'):
+            f'To remove it: {_down(lab.name)}'):
         console.line(text)
 
 
@@ -106,8 +111,8 @@ def _run(args: argparse.Namespace) -> int:
             if not isinstance(exc, KeyboardInterrupt):
                 entry.keep_logs(lab)
             if keep:
-                print(f'the lab {lab.name} is still up; {_PROGRAM} --down '
-                      'removes it', file=sys.stderr)
+                print(f'the lab stays up; to remove it: {_down(lab.name)}',
+                      file=sys.stderr)
         raise
     finally:
         if not keep:

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What some work costs: programs the nodes run, statements they send."""
+from __future__ import annotations
+
+import base64
+import collections
+import contextlib
+import dataclasses
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from lab.lab import Lab
+from lab.network import mgmt_address
+
+_FILE = '/run/acct'
+_SWITCH = 'import ctypes, sys; sys.exit(ctypes.CDLL(None).acct({}))'
+# Programs that only measurements run in a node.
+_OWN = {'python3', 'test'}
+# struct acct in the kernel's include/uapi/linux/acct.h: its size, and where
+# the program's name is.
+_RECORD = 64
+_NAME = slice(36, 53)
+# In the first byte: forked, but ran no program.
+_AFORK = 1
+
+_HEARTBEAT = re.compile(r'\b(?:FROM|UPDATE|INTO) services\b')
+_STATEMENT = re.compile(r'(?:SELECT|INSERT|UPDATE|DELETE)\b(?! 1$)')
+
+
+def programs(records: bytes) -> collections.Counter[str]:
+    """How often which program ran, from the kernel's process accounting.
+
+    Threads, kernel threads and forks that run no program do not count.
+    """
+    found: collections.Counter[str] = collections.Counter()
+    for start in range(0, len(records) - _RECORD + 1, _RECORD):
+        record = records[start:start + _RECORD]
+        if not record[0] & _AFORK:
+            name = record[_NAME].partition(b'\0')[0]
+            found[name.decode(errors='replace')] += 1
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Statements:
+    """SQL statements: those of services reporting that they live, others.
+
+    What SQLAlchemy adds around them (COMMIT, ROLLBACK, SELECT 1) does not
+    count.
+    """
+
+    heartbeat: int
+    other: int
+
+    @classmethod
+    def count(cls, texts: Sequence[str]) -> Statements:
+        real = [text for text in texts if _STATEMENT.match(text.strip())]
+        beats = sum(bool(_HEARTBEAT.search(text)) for text in real)
+        return cls(beats, len(real) - beats)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """What some work cost on all nodes together."""
+
+    seconds: float
+    programs: collections.Counter[str]
+    statements: Statements
+
+    def most(self, count: int = 5) -> str:
+        """The programs that ran most."""
+        return ', '.join(f'{name} {times}' for name, times
+                         in self.programs.most_common(count))
+
+
+@contextlib.contextmanager
+def _accounted(lab: Lab, found: collections.Counter[str]) -> Iterator[None]:
+    """Add the programs that end meanwhile to ``found``."""
+    for node in lab.nodes:
+        node.run(f': >{_FILE}')
+        node.run(['python3', '-c', _SWITCH.format(f'{_FILE.encode()!r}')])
+    try:
+        yield
+    finally:
+        for node in lab.nodes:
+            node.run(['python3', '-c', _SWITCH.format(None)])
+    for node in lab.nodes:
+        text = node.run(['base64', _FILE]).stdout
+        found.update(programs(base64.b64decode(text)))
+    for name in _OWN:
+        found.pop(name, None)
+
+
+@contextlib.contextmanager
+def _logged(lab: Lab, found: list[str]) -> Iterator[None]:
+    """Add the statements that the nodes send meanwhile to ``found``."""
+    lab.sql("SET GLOBAL log_output = 'TABLE'")
+    lab.sql('TRUNCATE mysql.general_log')
+    lab.sql('SET GLOBAL general_log = ON')
+    try:
+        yield
+    finally:
+        lab.sql('SET GLOBAL general_log = OFF')
+    for node in lab.nodes:
+        found += [row[0] for row in lab.sql(
+            'SELECT CONVERT(argument USING utf8mb4) '
+            "FROM mysql.general_log WHERE command_type = 'Query' "
+            f"AND user_host LIKE '%[{mgmt_address(node.number)}]'")]
+
+
+def cost(lab: Lab, work: Callable[[], object]) -> Cost:
+    """What all nodes did during ``work``."""
+    ran: collections.Counter[str] = collections.Counter()
+    sent: list[str] = []
+    with _accounted(lab, ran), _logged(lab, sent):
+        begin = time.monotonic()
+        work()
+        seconds = time.monotonic() - begin
+    return Cost(seconds, ran, Statements.count(sent))

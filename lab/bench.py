@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/bench: what a relocation costs, as ratios of one run."""
+from __future__ import annotations
+
+import argparse
+import pathlib
+import statistics
+import sys
+import time
+
+from lab import account, entry, figures, install
+from lab.account import Cost
+from lab.figures import Aim, Figure
+from lab.lab import Lab
+from lab.measure import Bench, Place
+from lab.show import expect
+
+_PROGRAM = 'tools/bench'
+_MINUTE = 60
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog=_PROGRAM, description='Measure relocations in a lab of two '
+        'real kernels. Only ratios mean anything: the lab is slow. Needs '
+        'root on Debian or Ubuntu; installs what is missing. A missed aim '
+        'does not change the exit status.')
+    parser.add_argument('--json', type=pathlib.Path, metavar='FILE',
+                        help='write all figures and samples there, too')
+    parser.add_argument('--quick', action='store_true',
+                        help='one repetition instead of several')
+    parser.add_argument('--name', default=entry.lab_name('bench'),
+                        help='name of the lab (default: %(default)s)')
+    return parser.parse_args()
+
+
+class Suite:
+    """All figures, measured with so many repetitions."""
+
+    def __init__(self, bench: Bench, lab: Lab, times: int) -> None:
+        self._bench = bench
+        self._lab = lab
+        self._times = times
+
+    def run(self) -> list[Figure]:
+        """Measure everything."""
+        found = []
+        for what, measure in (
+                ('time to attach', self._attach),
+                ('hydration, swap, writes', self._relocations),
+                ('processes and statements', self._accounts)):
+            print(f'{_PROGRAM}: {what}', file=sys.stderr, flush=True)
+            found += measure()
+        return found
+
+    def _attach(self) -> list[Figure]:
+        return [self._bench.attach_times((1, 64), self._times)]
+
+    def _volume(self) -> tuple[str, Place]:
+        """A volume of 1 GiB full of data, at home on node 1."""
+        volume = self._lab.create_volume(1, node=1)
+        place = self._bench.attach(volume, 1)
+        place.node.run(f'dd if=/dev/zero of={place.device} bs=1M count=1024 '
+                       'oflag=direct', timeout=300)
+        return volume, place
+
+    def _relocations(self) -> list[Figure]:
+        samples: dict[str, list[float]] = {
+            'hydration': [], 'dd': [], 'with': [], 'without': []}
+        volume, place = self._volume()
+        for number in range(self._times):
+            self._bench.detach(place)
+            place = self._bench.attach(volume, 2 - number % 2)
+            self._bench.relocation(place, 3, samples)
+        writes = self._bench.against_bare(place, 4 * self._times + 1)
+        self._bench.detach(place)
+        self._lab.delete_volume(volume)
+        return [
+            figures.ratio('hydration against dd', 'hydration', 'dd',
+                          {key: samples[key] for key in ('hydration', 'dd')},
+                          'MiB/s', Aim(0.9)),
+            _stall({key: samples[key] for key in ('with', 'without')}),
+            writes]
+
+    def _accounts(self) -> list[Figure]:
+        volume, place = self._volume()
+        bench = self._bench
+        # What has changed is looked at once more by the next statistics.
+        time.sleep(_MINUTE)
+        idle = account.cost(self._lab, lambda: time.sleep(_MINUTE))
+        home, away = [], []
+        for _ in range(self._times):
+            here = place.node.number
+            for costs, node in ((home, here), (away, 3 - here)):
+                bench.detach(place)
+
+                def attach() -> None:
+                    nonlocal place
+                    place = bench.attach(volume, node)
+                    bench.settle(place)
+                costs.append(account.cost(self._lab, attach))
+        bench.detach(place)
+        self._lab.delete_volume(volume)
+        return [*_idle(idle, len(self._lab.nodes)),
+                *_costs('attach elsewhere', away),
+                *_costs('attach at home', home)]
+
+
+def _stall(samples: dict[str, list[float]]) -> Figure:
+    """The longest write around a swap, against one without."""
+    swap, calm = (statistics.median(samples[key])
+                  for key in ('with', 'without'))
+    return Figure('longest 4 KiB write at the swap', swap, 'ms',
+                  f'without a swap {figures.number(calm)} ms; worst '
+                  f'{figures.number(max(samples["with"]))} and '
+                  f'{figures.number(max(samples["without"]))} ms',
+                  Aim(100, most=True), samples)
+
+
+def _idle(cost: Cost, nodes: int) -> list[Figure]:
+    """Figures of an idle minute, for one node."""
+    scale = _MINUTE / cost.seconds / nodes
+    beats = cost.statements.heartbeat * scale
+    return [
+        Figure('processes, idle node, a minute',
+               round(cost.programs.total() * scale, 1), note=cost.most(),
+               aim=Aim(0, most=True)),
+        Figure('SQL statements, idle node, a minute',
+               round(cost.statements.other * scale, 1),
+               note=f'beside {figures.number(beats)} of Cinder\'s own '
+                    'heartbeat', aim=Aim(0, most=True))]
+
+
+def _costs(what: str, costs: list[Cost]) -> list[Figure]:
+    """Figures of one attachment, until nothing is left to do."""
+    ran = [float(cost.programs.total()) for cost in costs]
+    sent = [float(cost.statements.other) for cost in costs]
+    return [Figure(f'processes, {what}', statistics.median(ran),
+                   note=costs[-1].most(), samples={'processes': ran}),
+            Figure(f'SQL statements, {what}', statistics.median(sent),
+                   samples={'statements': sent})]
+
+
+def _run(args: argparse.Namespace) -> int:
+    install.check_machine()
+    if args.json:
+        # Rather now than after all measurements.
+        expect(args.json.absolute().parent.is_dir(),
+               f'no directory for {args.json}')
+    begin = time.monotonic()
+    times = 1 if args.quick else 3
+    # No overwriting of deleted volumes beside a measurement; a paused
+    # service is not taken for dead.
+    lab = Lab(args.name, backend={'volume_clear': 'none'},
+              default={'service_down_time': 300})
+    lab.start()
+    try:
+        found = Suite(Bench(lab), lab, times).run()
+        kernel = lab.nodes[0].run('uname -r').stdout.strip()
+    except Exception:
+        with entry.undisturbed():
+            entry.keep_logs(lab)
+        raise
+    finally:
+        with entry.undisturbed():
+            lab.stop()
+    print(f'Linux {kernel}, user-mode; medians of {times} relocations; '
+          f'{time.monotonic() - begin:.0f} s')
+    print('\n'.join(figures.table(found)))
+    if args.json:
+        args.json.write_text(figures.report(found, kernel=kernel,
+                                            repetitions=times))
+    return 0
+
+
+def main() -> int:
+    """The command's exit status."""
+    args = _arguments()
+    return entry.guard(_PROGRAM, lambda: _run(args))
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of a benchmark: samples, what is made of them, and aims."""
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Aim:
+    """What a figure should be: at least or at most ``bound``."""
+
+    bound: float
+    most: bool = False
+
+    def met(self, value: float) -> bool:
+        return value <= self.bound if self.most else value >= self.bound
+
+    def __str__(self) -> str:
+        return f'{"<=" if self.most else ">="} {self.bound:g}'
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """One result.
+
+    ``against`` is what the value is compared with, in the same unit;
+    ``samples`` are the single measurements, by name.
+    """
+
+    name: str
+    value: float
+    unit: str = ''
+    note: str = ''
+    aim: Aim | None = None
+    samples: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        if self.aim is None:
+            return ''
+        word = 'met' if self.aim.met(self.value) else 'missed'
+        return f'aim {self.aim}: {word}'
+
+    def as_json(self) -> dict[str, Any]:
+        """The figure for a file."""
+        found = dataclasses.asdict(self)
+        if self.aim:
+            found['aim'] = str(self.aim)
+            found['met'] = self.aim.met(self.value)
+        return found
+
+
+def ratio(name: str, above: str, below: str,
+          samples: dict[str, list[float]], unit: str,
+          aim: Aim | None = None) -> Figure:
+    """The median of the ratios of ``above`` to ``below``, pair by pair.
+
+    Both names are keys of ``samples``; what was measured together is
+    divided, so that a machine busy for a while does not show.
+    """
+    pairs = zip(samples[above], samples[below], strict=True)
+    value = statistics.median(first / second for first, second in pairs)
+    first, second = (number(statistics.median(samples[key]))
+                     for key in (above, below))
+    return Figure(name, round(value, 3),
+                  note=f'{above} {first}, {below} {second} {unit}', aim=aim,
+                  samples=samples)
+
+
+def number(value: float) -> str:
+    """Three digits are enough for a person."""
+    return f'{value:.0f}' if abs(value) >= 100 else f'{value:.3g}'
+
+
+def table(figures: Sequence[Figure]) -> list[str]:
+    """Lines for a person: a figure, its aim, and what it is made of."""
+    lines = []
+    for figure in figures:
+        value = f'{number(figure.value)} {figure.unit}'.strip()
+        lines.append(f'{figure.name:<42}{value:>12}  {figure.verdict}'
+                     .rstrip())
+        if figure.note:
+            lines.append(f'    {figure.note}')
+    return lines
+
+
+def report(figures: Sequence[Figure], **about: Any) -> str:
+    """All figures as JSON."""
+    return json.dumps({**about, 'figures': [figure.as_json()
+                                            for figure in figures]},
+                      indent=2) + '\n'
+
+
+def dd_seconds(stderr: str) -> float:
+    """How long ``dd`` says it took."""
+    match = re.search(r'copied, ([\d.e+-]+) s', stderr)
+    if not match:
+        raise ValueError(f'not the end of dd: {stderr!r}')
+    return float(match[1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """What ``fio`` says of a load: writes a second, longest write in ms."""
+
+    rate: float
+    longest: float
+
+    @classmethod
+    def parse(cls, output: str) -> Load:
+        """From the JSON of a run with one job that writes."""
+        # Warnings may come first.
+        job = json.loads(output[output.index('{'):])['jobs'][0]['write']
+        return cls(job['iops'], job['lat_ns']['max'] / 1e6)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs and statements are counted right."""
+from __future__ import annotations
+
+import unittest
+
+from lab import account
+
+
+def _record(name: str, flags: int = 0) -> bytes:
+    record = bytearray(64)
+    record[0], record[1] = flags, 2
+    record[36:36 + len(name)] = name.encode()
+    return bytes(record)
+
+
+class ProgramsTest(unittest.TestCase):
+
+    def test_programs_are_counted_by_name(self) -> None:
+        found = account.programs(
+            _record('dmsetup', 2) + _record('lvm') + _record('dmsetup'))
+        self.assertEqual({'dmsetup': 2, 'lvm': 1}, found)
+
+    def test_a_fork_without_a_program_does_not_count(self) -> None:
+        self.assertFalse(account.programs(_record('kworker/0:1', 1)))
+
+    def test_half_a_record_does_not_count(self) -> None:
+        self.assertEqual(1, account.programs(
+            _record('lvm') + b'\2' * 10).total())
+
+
+class StatementsTest(unittest.TestCase):
+
+    def test_what_sqlalchemy_adds_does_not_count(self) -> None:
+        self.assertEqual(account.Statements(0, 0), account.Statements.count(
+            ['SELECT 1', 'COMMIT', 'ROLLBACK', 'SET NAMES utf8mb4',
+             'SHOW VARIABLES']))
+
+    def test_heartbeats_are_told_apart(self) -> None:
+        self.assertEqual(account.Statements(2, 2), account.Statements.count([
+            'SELECT services.id AS services_id \nFROM services \nWHERE 1',
+            'UPDATE services SET updated_at=1',
+            'SELECT volumes.id, services_1.id FROM volumes LEFT OUTER JOIN '
+            'services AS services_1 ON 1',
+            'UPDATE volumes SET host=1']))
+
+
+class CostTest(unittest.TestCase):
+
+    def test_the_most_frequent_programs_come_first(self) -> None:
+        cost = account.Cost(1.0, account.programs(
+            _record('lvm') + _record('dmsetup') + _record('dmsetup')
+            + _record('sync')), account.Statements(0, 0))
+        self.assertEqual('dmsetup 2, lvm 1', cost.most(2))

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is made of a benchmark's samples."""
+from __future__ import annotations
+
+import json
+import unittest
+
+from lab import figures
+
+
+class RatioTest(unittest.TestCase):
+
+    def test_is_the_median_of_the_pairs(self) -> None:
+        # The machine was slow during the second pair.
+        found = figures.ratio('x', 'a', 'b', {
+            'a': [90.0, 18.0, 80.0], 'b': [100.0, 20.0, 100.0]}, 'MiB/s')
+        self.assertEqual(0.9, found.value)
+        self.assertEqual('a 80, b 100 MiB/s', found.note)
+
+    def test_samples_must_be_pairs(self) -> None:
+        with self.assertRaises(ValueError):
+            figures.ratio('x', 'a', 'b', {'a': [1.0], 'b': [1.0, 2.0]}, 's')
+
+
+class AimTest(unittest.TestCase):
+
+    def _verdict(self, value: float, aim: figures.Aim | None) -> str:
+        return figures.Figure('x', value, aim=aim).verdict
+
+    def test_at_least(self) -> None:
+        self.assertEqual('aim >= 0.9: met',
+                         self._verdict(0.9, figures.Aim(0.9)))
+        self.assertEqual('aim >= 0.9: missed',
+                         self._verdict(0.899, figures.Aim(0.9)))
+
+    def test_at_most(self) -> None:
+        self.assertEqual('aim <= 100: met',
+                         self._verdict(60, figures.Aim(100, most=True)))
+        self.assertEqual('aim <= 100: missed',
+                         self._verdict(101, figures.Aim(100, most=True)))
+
+    def test_none(self) -> None:
+        self.assertEqual('', self._verdict(1, None))
+
+
+class OutputTest(unittest.TestCase):
+
+    def test_a_table_has_a_line_for_each_figure_and_note(self) -> None:
+        lines = figures.table([
+            figures.Figure('stall', 60.4, 'ms', 'without 3 ms',
+                           figures.Aim(100, most=True)),
+            figures.Figure('processes', 187)])
+        self.assertEqual(3, len(lines))
+        self.assertRegex(lines[0], r'^stall +60\.4 ms  aim <= 100: met$')
+        self.assertEqual('    without 3 ms', lines[1])
+        self.assertRegex(lines[2], r'^processes +187$')
+
+    def test_a_file_holds_samples_and_verdicts(self) -> None:
+        text = figures.report([
+            figures.Figure('x', 1.5, aim=figures.Aim(2),
+                           samples={'a': [1.0, 2.0]}),
+            figures.Figure('y', 3)], kernel='6.1')
+        found = json.loads(text)
+        self.assertEqual('6.1', found['kernel'])
+        first, second = found['figures']
+        self.assertEqual({'a': [1.0, 2.0]}, first['samples'])
+        self.assertIs(False, first['met'])
+        self.assertIsNone(second['aim'])
+        self.assertNotIn('met', second)
+
+
+class ParseTest(unittest.TestCase):
+
+    def test_seconds_of_dd(self) -> None:
+        self.assertEqual(0.827447, figures.dd_seconds(
+            '64+0 records in\n64+0 records out\n67108864 bytes (67 MB, '
+            '64 MiB) copied, 0.827447 s, 81.1 MB/s\n'))
+
+    def test_dd_that_failed(self) -> None:
+        with self.assertRaises(ValueError):
+            figures.dd_seconds('dd: error reading: Input/output error')
+
+    def test_load_of_fio(self) -> None:
+        output = 'fio: a warning\n' + json.dumps({'jobs': [{'write': {
+            'iops': 7000.5, 'lat_ns': {'max': 61_500_000}}}]})
+        self.assertEqual(figures.Load(7000.5, 61.5),
+                         figures.Load.parse(output))
