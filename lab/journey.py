@@ -42,7 +42,7 @@ def tables(text: str) -> dict[str, str]:
                 if ': ' in line)
 
 
-def _from_above(name: str) -> tuple[bool, bool, str]:
+def from_above(name: str) -> tuple[bool, bool, str]:
     """Sort a stack's devices from what a server opens down."""
     return (not name.startswith('dmclone-front'),
             not name.startswith('dmclone-'), name)
@@ -220,7 +220,7 @@ class Journey:
         for when, found in (('before', before), ('after', after)):
             self._console.detail(f'{self._away.name}# dmsetup table'
                                  f'   # {when}')
-            for name in sorted(found, key=_from_above):
+            for name in sorted(found, key=from_above):
                 self._console.detail(
                     '  ' + shorten(f'{name}: {found[name]}', 74))
         front = self._device.rpartition('/')[2]
