@@ -29,10 +29,11 @@ class Step(enum.Enum):
     """The actions there are. Each is idempotent and safe to repeat."""
 
     REST = 'nothing to do'
-    WAIT = 'look again later'
+    WAIT = 'look again soon'
+    WATCH = 'look again, seldom'
     REPORT = 'cannot be decided here; keep everything, tell the operator'
     ASK_AGREE = 'ask the home node whether an offered copy may go'
-    ASK_SHOW = 'ask the owner to show its LV'
+    ASK_SHOW = 'ask another node to show its LV'
     WITHDRAW = 'take the offer back'
     RECLAIM = 'forget a loan that never came to be'
     ADOPT = 'become the owner that the row already names'
@@ -120,14 +121,31 @@ def _home(facts: Facts, row: rows.Row) -> Decision:
     if unit.tags.copy or not unit.tags.own:
         return Decision(Step.ADOPT, 'the row names this LV the volume')
     if unit.tags.lent:
-        return Decision(Step.RECLAIM, 'the row knows no such borrower',
-                        lent=unit.tags.lent)
+        return _stale_loan(facts, unit.tags.lent[0])
     if unit.tags.source:
         return _hydrating(facts, row)
     if row.source or unit.meta or unit.of_kind(names.Kind.CLONE,
                                                names.Kind.SOURCE):
         return Decision(Step.COMPLETE, 'hydration has finished')
     return _consumers(facts, row)
+
+
+def _stale_loan(facts: Facts, tag: records.Lent) -> Decision:
+    """A loan that the row does not know.
+
+    Either its offer was withdrawn, or the database went back to before the
+    commit and the borrower has the newest data: only the borrower knows.
+    """
+    shown = facts.shown.get(tag.borrower)
+    if shown is None:
+        return Decision(Step.ASK_SHOW, ask=tag.borrower, why='the row knows '
+                        f'nothing of the loan to {tag.borrower}')
+    if shown.group != tag.group or shown.state not in ('missing', 'copy'):
+        return Decision(
+            Step.REPORT, f'{tag.borrower} is {shown.state} and may have '
+            'newer data, the row knows nothing of it: the database went '
+            'back in time')
+    return Decision(Step.RECLAIM, 'the offer was withdrawn', lent=(tag,))
 
 
 def _hydrating(facts: Facts, row: rows.Row) -> Decision:
@@ -196,7 +214,7 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     pending = any(a.status != 'attached' for a in row.attachments)
     leftover = not row.attachments and unit.of_kind(*names.WRITERS)
     if pending or leftover:
-        return Decision(Step.WAIT, 'an attachment is not settled')
+        return Decision(Step.WATCH, 'an attachment is not settled')
     return Decision(Step.REST)
 
 

@@ -91,6 +91,11 @@ class VolumeLocked(DMCloneException):
                "%(node)s for %(seconds)s seconds. Try again later.")
 
 
+class NoRoom(DMCloneException):
+    message = ("Volume group %(group)s on %(node)s has not enough room: "
+               "%(needed)s bytes are needed, %(free)s are free.")
+
+
 class PeerAway(DMCloneException):
     message = "Node %(node)s did not answer %(what)s: %(reason)s"
 

@@ -43,9 +43,13 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     """
     asking = connector.get('host')
     waiting = _waiting(row, asking)
+    broken = row.status.startswith('error')
     if asking == host:
         attached = waiting or any(a.host == host for a in row.attachments)
-        return Placement(How.FRONT if attached else How.LOCAL)
+        if attached or not broken:
+            return Placement(How.FRONT if attached else How.LOCAL)
+    if broken:
+        return Placement(How.REFUSE, why=f'its status is {row.status}')
     server = (waiting is not None and waiting.instance is not None
               and row.status in rows.ATTACH_STATUSES
               and row.migration_status in rows.SETTLED_MIGRATION)

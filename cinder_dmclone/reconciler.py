@@ -31,6 +31,7 @@ Step = decide.Step
 # happens. While something hydrates here, progress decides.
 SOONEST = 2.0
 LATEST = 60.0
+SELDOM = 600.0
 HYDRATING_LATEST = 10.0
 # Seconds between two tries while the database or LVM does not answer.
 LONGEST_PAUSE = 15.0
@@ -41,7 +42,9 @@ LOCK_SECONDS = 5.0
 # in circles.
 MAX_STEPS = 20
 
-_ENDS = (Step.REST, Step.WAIT, Step.REPORT)
+_ENDS = (Step.REST, Step.WAIT, Step.WATCH, Step.REPORT)
+# What only people change needs no frequent look.
+_PATIENT = (Step.WATCH, Step.REPORT)
 _SETTLING = (Step.WITHDRAW, Step.RECLAIM, Step.ADOPT, Step.ASSEMBLE,
              Step.CONSUMERS)
 _REMOVALS = (Step.RELEASE, Step.ERASE)
@@ -189,7 +192,8 @@ class Reconciler:
                 self._reported.pop(lv, None)
                 self._progress.pop(lv, None)
             else:
-                interval = min(max(interval * 2, SOONEST), LATEST)
+                latest = SELDOM if decision.step in _PATIENT else LATEST
+                interval = min(max(interval * 2, SOONEST), latest)
                 if unit.tags.source and unit.clone:
                     interval = self._until_hydrated(unit)
                 self._due[lv] = (self._world.clock.monotonic() + interval,
@@ -288,7 +292,11 @@ class Reconciler:
 
     def _ask(self, decision: decide.Decision, unit: facts.Unit,
              answers: dict[str, typing.Any]) -> bool:
-        """Put the question, without the lock; whether it was answered."""
+        """Put the question; whether it was answered.
+
+        Only the home node may hold the volume's lock meanwhile: the node
+        that is asked takes none.
+        """
         ask, lv = decision.ask, unit.lv
         assert ask is not None
         here = records.Location(self._world.settings.node, lv)
@@ -313,8 +321,11 @@ class Reconciler:
         be assembled is reported: a server can still be detached from it.
         """
         lv = row.lv
+        answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
         for _ in range(MAX_STEPS):
-            decision, known = self._decide_now(lv, {})
+            decision, known = self._decide_now(lv, answers)
+            if decision.ask and self._ask(decision, known.unit, answers):
+                continue
             if decision.step not in _SETTLING:
                 break
             try:

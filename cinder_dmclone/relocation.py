@@ -87,25 +87,25 @@ def relocate(world: World, row: rows.Row, peer: str,
 
 def _room(world: World, row: rows.Row, peer: str) -> rpc.Room:
     """Ask the peer for room before anything is written down."""
-    room = world.peers.room(peer)
-    report = world.group.report()
-    lv = report.lvs.get(names.data_lv(row.lv))
-    reason = None
-    if lv is None:
-        reason = f'its LV {names.data_lv(row.lv)} is missing'
-    elif row.source:
-        reason = (f'it is still hydrating from {row.source.node}; try again '
-                  'when that has finished')
-    elif room.free < lv.size:
-        reason = (f'{peer} has not enough room: the volume needs '
-                  f'{lv.size} bytes, {room.free} are free')
-    elif room.block != report.block_size:
-        reason = (f'the disks of {peer} have {room.block}-byte blocks, those '
-                  f'of {world.settings.node} {report.block_size}')
-    if reason:
-        raise exceptions.CannotRelocate(
+    def cannot(reason: str) -> exceptions.CannotRelocate:
+        return exceptions.CannotRelocate(
             volume=row.id, node=world.settings.node, peer=peer,
             reason=reason)
+
+    report = world.group.report()
+    lv = report.lvs.get(names.data_lv(row.lv))
+    if lv is None:
+        raise cannot(f'its LV {names.data_lv(row.lv)} is missing')
+    if row.source:
+        raise cannot(f'it is still hydrating from {row.source.node}; try '
+                     'again when that has finished')
+    room = world.peers.room(peer, lv.size)
+    if room.free < lv.size:
+        raise cannot(f'{peer} has not enough room: the volume needs '
+                     f'{lv.size} bytes, {room.free} are free')
+    if room.block != report.block_size:
+        raise cannot(f'the disks of {peer} have {room.block}-byte blocks, '
+                     f'those of {world.settings.node} {report.block_size}')
     return room
 
 
@@ -191,7 +191,7 @@ def seal(world: World, row: rows.Row) -> None:
             if state.device == name.path:
                 world.exporter.remove(iqn)
         world.dm.remove(str(name))
-    assert unit.data is not None
+    assert unit.data is not None and unit.data.devnum
     openers = world.dm.open_count(unit.data.devnum)
     loans = len(unit.of_kind(names.Kind.LOAN))
     if openers != loans:

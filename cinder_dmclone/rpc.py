@@ -85,9 +85,12 @@ class Peers:
         except exception.ServiceNotFound:
             return None
 
-    def room(self, node: str) -> Room:
-        """What ``node`` could take in."""
-        return Room(**self._call(node, 'room'))
+    def room(self, node: str, size: int) -> Room:
+        """What ``node`` could take in, for a volume of ``size`` bytes.
+
+        The room for that volume's clone metadata is taken off already.
+        """
+        return Room(**self._call(node, 'room', size=int(size)))
 
     def prepare(self, node: str, copy: stack.Copy, group: str, front: bool,
                 seconds: float) -> str:
@@ -162,9 +165,9 @@ class Endpoint:
     def __init__(self, node: service.NodeService) -> None:
         self._node = node
 
-    def room(self, context: typing.Any) -> dict:
+    def room(self, context: typing.Any, size: int) -> dict:
         with _crossing():
-            return dataclasses.asdict(self._node.room())
+            return dataclasses.asdict(self._node.room(size))
 
     def prepare(self, context: typing.Any, copy: dict, group: str,
                 front: bool, seconds: float) -> str:
@@ -210,13 +213,13 @@ class _crossing:
                  trace: object) -> None:
         if isinstance(error, exceptions.DMCloneException):
             LOG.warning('Refusing a request of another node: %s', error.msg)
-            raise exception.VolumeDriverException(error.msg) from error
+            raise exception.CinderException(error.msg) from error
         if isinstance(error, Exception) and not isinstance(
                 error, exception.CinderException):
             # Built-in errors would cross as themselves, and be taken for
             # the caller's own.
             LOG.exception('A request of another node failed.')
-            raise exception.VolumeDriverException(
+            raise exception.CinderException(
                 f'{type(error).__name__}: {error}') from error
 
 

@@ -16,6 +16,7 @@ from cinder import context as cinder_context
 from oslo_log import log as logging
 
 from cinder_dmclone import decide
+from cinder_dmclone.dm import metadata
 from cinder_dmclone import exceptions
 from cinder_dmclone import facts
 from cinder_dmclone import names
@@ -72,8 +73,10 @@ class NodeService:
             for tag in unit.tags.lent:
                 relocation.reclaim(self._world, unit, tag)
             stack.strip(self._world, stack.refresh(self._world, row.lv))
-            stack.erase(self._world, unit)
-            self._world.group.remove(names.data_lv(row.lv))
+        # Nobody else touches a volume that is being deleted; other nodes'
+        # requests need not wait for the erasure.
+        stack.erase(self._world, unit)
+        self._world.group.remove(names.data_lv(row.lv))
         if row.source:
             self._world.peers.nudge(row.source.node, volume_id)
 
@@ -192,18 +195,19 @@ class NodeService:
         :raises DeviceBusy: if a server has its device open
         """
         owner = self._owner(volume_id)
-        if owner != self._node:
-            if proxied:
-                raise exceptions.NotHome(volume=volume_id, owner=owner,
-                                         node=self._node)
-            return self._world.peers.disconnect(owner, volume_id, connector,
-                                                force)
-        with self._locked(volume_id):
-            row = self._row(volume_id)
-            self._require_home(row)
-            # A volume that needs the operator can still be detached.
-            _, known = self._loop.settle(row)
-            return self._disconnect_here(known, connector)
+        if owner == self._node:
+            with self._locked(volume_id):
+                row = self._row(volume_id)
+                owner = row.node
+                if owner == self._node:
+                    # What needs the operator can still be detached.
+                    _, known = self._loop.settle(row)
+                    return self._disconnect_here(known, connector)
+        if proxied:
+            raise exceptions.NotHome(volume=volume_id, owner=owner,
+                                     node=self._node)
+        return self._world.peers.disconnect(owner, volume_id, connector,
+                                            force)
 
     def _disconnect_here(self, known: facts.Facts,
                          connector: dict | None) -> bool:
@@ -246,13 +250,25 @@ class NodeService:
 
     # -- what other nodes ask -----------------------------------------------
 
-    def room(self) -> rpc.Room:
-        """What this node could take in; takes no lock."""
-        report = self._world.group.report()
-        settings = self._world.settings
-        return rpc.Room(pool=settings.pool, group=report.uuid,
-                        free=report.free, block=report.block_size,
-                        initiator=self._world.importer.initiator())
+    def room(self, size: int) -> rpc.Room:
+        """What this node could take in; takes no lock.
+
+        :param size: of the volume it is about, in bytes
+        :raises NoRoom: if there is none for the clone's metadata
+        """
+        world, settings = self._world, self._world.settings
+        report = world.group.report()
+        shared = world.meta_group.name == world.group.name
+        meta = report if shared else world.meta_group.report()
+        needed = int(metadata.size(units.Bytes(size), settings.region_size))
+        needed += -needed % meta.extent_size
+        if meta.free < needed:
+            raise exceptions.NoRoom(group=meta.name, node=self._node,
+                                    needed=needed, free=meta.free)
+        return rpc.Room(
+            pool=settings.pool, group=report.uuid,
+            free=report.free - (needed if shared else 0),
+            block=report.block_size, initiator=world.importer.initiator())
 
     def prepare(self, copy: stack.Copy, group: str, front: bool,
                 seconds: float) -> str:
@@ -321,9 +337,11 @@ class NodeService:
 
     def _settled(self, row: rows.Row) -> facts.Facts:
         decision, known = self._loop.settle(row)
-        if decision.step is decide.Step.REPORT:
+        if decision.step is decide.Step.REPORT or decision.ask:
+            silent = f' ({decision.ask.node} does not answer)' if (
+                decision.ask) else ''
             raise exceptions.CannotServe(volume=row.id, node=self._node,
-                                         reason=decision.why)
+                                         reason=decision.why + silent)
         return known
 
     def _row(self, volume_id: str) -> rows.Row:

@@ -212,7 +212,10 @@ def _apply_clone(world: World, unit: Unit,
     name = names.clone(unit.lv)
     if name not in unit.devices:
         settings, source = world.settings, unit.tags.source
-        assert source is not None and unit.meta is not None
+        assert source is not None
+        if not unit.meta or not unit.meta.devnum:
+            raise _unusable(world, unit, 'its metadata LV is missing or not '
+                            'active')
         region = region_size or settings.region_size.to_sectors()
         target = table.Clone(
             metadata=unit.meta.devnum, data=_data(unit).devnum,

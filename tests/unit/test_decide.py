@@ -103,9 +103,22 @@ class DecideTest(base.TestCase):
                                               agreed={A: True}))
 
     def test_3_withdrawn_with_a_loan_left(self) -> None:
-        self.assertIs(Step.RECLAIM,
-                      self.step(A, AT_A, unit(X, OWN_X, LENT_Y)))
-        self.assertEqual((LENT_Y,), self.decision.lent)
+        found = unit(X, OWN_X, LENT_Y)
+        self.assertIs(Step.ASK_SHOW, self.step(A, AT_A, found))
+        for state in ('missing', 'copy'):
+            shown = dataclasses.replace(COMPLETE, state=state)
+            self.assertIs(Step.RECLAIM,
+                          self.step(A, AT_A, found, shown={BY: shown}))
+            self.assertEqual((LENT_Y,), self.decision.lent)
+
+    def test_3_loan_that_a_restored_database_forgot(self) -> None:
+        """H3: the borrower may have the newest data."""
+        found = unit(X, OWN_X, LENT_Y)
+        for changed in ({'state': 'hydrating'}, {'state': 'complete'},
+                        {'state': 'missing', 'group': 'another'}):
+            shown = dataclasses.replace(COMPLETE, **changed)
+            self.assertIs(Step.REPORT,
+                          self.step(A, AT_A, found, shown={BY: shown}))
 
     def test_4_offer_without_a_handler(self) -> None:
         self.assertIs(Step.WITHDRAW, self.step(A, OFFERED, unit(X, OWN_X)))
@@ -259,14 +272,14 @@ class DecideTest(base.TestCase):
                                   None)
         row = dataclasses.replace(AT_A, status='reserved',
                                   attachments=(waiting,))
-        self.assertIs(Step.WAIT, self.step(A, row, found))
+        self.assertIs(Step.WATCH, self.step(A, row, found))
         self.assertIs(Step.CONSUMERS, self.step(A, AT_A, found))
         self.assertEqual({front}, self.decision.drop)
 
     def test_open_front_is_never_dropped(self) -> None:
         front = names.front('a', X)
         found = unit(X, OWN_X, devices=devices(front, opened=True))
-        self.assertIs(Step.WAIT, self.step(A, AT_A, found))
+        self.assertIs(Step.WATCH, self.step(A, AT_A, found))
 
     def test_sealed_copy_gets_no_front(self) -> None:
         """H22: whoever asks, X admits no writer after the commit."""

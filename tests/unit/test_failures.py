@@ -50,7 +50,7 @@ class FailureTest(base.CloudTestCase):
     def test_room_that_metadata_takes(self) -> None:
         size = self.a.group.volumes[names.data_lv(self.volume)].size
         self.b.group.size = size
-        self.assert_fails(exceptions.PeerRefused, 'free space')
+        self.assert_fails(exceptions.CannotRelocate, 'not enough room')
 
     def test_block_sizes_differ(self) -> None:
         """H20: a server that aligned its I/O to 512 would freeze."""

@@ -78,12 +78,36 @@ class DeletionTest(HoleTestCase):
         self.cloud.settle()
         self.assertIn(names.data_lv(self.volume), self.a.group.volumes)
 
+    def test_restored_database_while_hydrating(self) -> None:
+        """H3: the lender does not hand out its stale copy."""
+        attachment, path = self.relocated()
+        self.cloud.settle(1)
+        self.b.mapper.open(path)
+        self.b.mapper.write(path, 1, 'newest')
+        self.b.mapper.flush(path)
+        self.cloud.db.update(self.volume, host=f'{self.a.name}#pool',
+                             _name_id=None, provider_id='1',
+                             status='available')
+        self.cloud.db.drop_attachment(attachment)
+        for node in (self.a, self.b):
+            node.kill()
+        self.cloud.restart()
+        self.cloud.settle()
+        again = self.cloud.reserve(self.volume)
+        with self.assertRaisesRegex(exceptions.CannotServe, 'newer data'):
+            self.cloud.connect(self.volume, again, self.a)
+        self.b.kill()
+        with self.assertRaisesRegex(exceptions.CannotServe,
+                                    'does not answer'):
+            self.cloud.connect(self.volume, again, self.a)
+        self.assertEqual(2, len(self.b.group.volumes))
+
     def test_another_node_of_the_same_name(self) -> None:
         """H30: a message for one volume group is not for another."""
         original = self.b.process.service.room
 
-        def room() -> object:
-            return dataclasses.replace(original(), group='stolen')
+        def room(size: int) -> object:
+            return dataclasses.replace(original(size), group='stolen')
         attachment = self.cloud.reserve(self.volume)
         with mock.patch.object(self.b.process.service, 'room', room):
             with self.assertRaisesRegex(exceptions.PeerRefused,
@@ -324,7 +348,7 @@ class FrozenTest(HoleTestCase):
             with node.process.world.locks.volume(self.volume, 0):
                 service = node.process.service
                 lv = self.cloud.row(self.volume).lv
-                service.room()
+                service.room(1 << 30)
                 service.show(lv)
                 service.agrees(self.volume, records.Location('x', lv))
                 service.nudge(self.volume)

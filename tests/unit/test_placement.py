@@ -121,8 +121,15 @@ class OtherTest(base.TestCase):
         found = place(row('downloading', reserved()), 'b')
         self.assertIs(How.ISCSI, found.how)
 
-    def test_status_error_moves_nothing(self) -> None:
-        self.assert_in_place(row('error', reserved()))
+    def test_status_error(self) -> None:
+        for host in ('a', 'b', 'c'):
+            found = place(row('error'), host, peer=host == 'b')
+            self.assertIs(How.REFUSE, found.how, host)
+            self.assertIn('status is error', found.why)
+
+    def test_status_error_of_a_volume_that_is_used_here(self) -> None:
+        found = place(row('error_extending', reserved()), 'a')
+        self.assertIs(How.FRONT, found.how)
 
     def test_ironic_or_another_cloud(self) -> None:
         found = place(row('reserved', reserved()), 'ironic', peer=False)

@@ -242,11 +242,12 @@ class InPlaceTest(base.CloudTestCase):
                                            proxied=True)):
             self.assertRaises(exceptions.NotHome, call)
 
-    def test_status_error_stays_where_it_is(self) -> None:
+    def test_status_error_is_refused(self) -> None:
         attachment = self.cloud.reserve(self.volume)
         self.cloud.db.update(self.volume, status='error')
-        info = self.a.process.service.connect(self.volume, self.b.connector)
-        self.assertEqual('iscsi', info['driver_volume_type'])
+        with self.assertRaisesRegex(exceptions.CannotServe,
+                                    'status is error'):
+            self.a.process.service.connect(self.volume, self.b.connector)
         self.assertEqual(self.a.name, self.cloud.row(self.volume).node)
         self.cloud.forget(self.volume, attachment)
 
@@ -277,7 +278,7 @@ class CrossingTest(base.CloudTestCase):
         with mock.patch.object(self.b.group, 'report',
                                side_effect=KeyError('bug')):
             with self.assertRaisesRegex(exceptions.PeerRefused, 'KeyError'):
-                self.a.process.world.peers.room(self.b.name)
+                self.a.process.world.peers.room(self.b.name, 1)
 
     def test_what_is_sent_holds_a_secret_once(self) -> None:
         """Only `prepare` carries one, and no log shows it."""
