@@ -8,6 +8,7 @@ import uuid
 
 from lab import CommandError
 from lab.api import connector
+from lab.processes import wait_for
 from tests.functional import base
 
 if typing.TYPE_CHECKING:
@@ -30,13 +31,14 @@ done
 
 @dataclasses.dataclass
 class Client:
-    """A host that is no peer; its iSCSI is that of a node.
+    """A host that logs in; its iSCSI is that of a node.
 
-    ``host`` is also the name of open-iscsi's interface record.
+    ``face`` is open-iscsi's interface record with the initiator's name.
     """
 
     host: str
     node: LabNode
+    face: str = 'default'
 
     @property
     def initiator(self) -> str:
@@ -50,7 +52,7 @@ class Client:
 
     def enter(self) -> None:
         """Give open-iscsi the name."""
-        face = f'iscsiadm -m iface -I {self.host}'
+        face = f'iscsiadm -m iface -I {self.face}'
         self.node.run(
             f'{face} -o new && {face} -o update -n iface.transport_name '
             f'-v tcp && {face} -o update -n iface.initiatorname '
@@ -58,7 +60,7 @@ class Client:
 
     def leave(self) -> None:
         """Forget the name."""
-        self.node.run(f'iscsiadm -m iface -I {self.host} -o delete',
+        self.node.run(f'iscsiadm -m iface -I {self.face} -o delete',
                       check=False)
 
     def login(self, info: dict[str, typing.Any],
@@ -68,7 +70,7 @@ class Client:
         :raises CommandError: if the target refuses
         """
         target = (f'iscsiadm -m node -T {info["target_iqn"]} '
-                  f'-p {info["target_portal"]} -I {self.host}')
+                  f'-p {info["target_portal"]} -I {self.face}')
         secret = password or info['auth_password']
         self.node.run(
             f'{target} -o new && {target} -o update '
@@ -77,8 +79,8 @@ class Client:
             f'-n node.session.auth.password -v {secret} '
             '-n node.session.initial_login_retry_max -v 1 && '
             f'{target} --login', timeout=90)
-        return base.wait_for(f'disk of {self.host}',
-                             lambda: self.disk(info))
+        return str(wait_for(f'disk of {self.host}',
+                            lambda: self.disk(info)))
 
     def disk(self, info: dict[str, typing.Any]) -> str:
         """The disk's path, '' without one."""
@@ -88,7 +90,7 @@ class Client:
 
     def logout(self, info: dict[str, typing.Any]) -> None:
         """End the session and forget the target, however far it came."""
-        target = f'iscsiadm -m node -T {info["target_iqn"]} -I {self.host}'
+        target = f'iscsiadm -m node -T {info["target_iqn"]} -I {self.face}'
         self.node.run(f'{target} --logout; {target} -o delete',
                       check=False, timeout=90)
 
@@ -98,7 +100,7 @@ class InPlaceTest(base.FunctionalTest):
 
     def client(self, host: str) -> Client:
         """A host that goes away with the test."""
-        client = Client(host, self.node2)
+        client = Client(host, self.node2, host)
         client.leave()
         client.enter()
         self.addCleanup(client.leave)
@@ -194,13 +196,13 @@ class InPlaceTest(base.FunctionalTest):
         found = answer['connection_info']
         self.assertEqual('iscsi', found['driver_volume_type'])
         info = found['data']
-        self.addCleanup(base.logout, self.node2, info)
-        at = base.Attachment('', volume, self.node2,
-                             base.login(self.node2, info))
+        client = Client('node2', self.node2)
+        self.addCleanup(client.logout, info)
+        at = self.at(volume, client, client.login(info))
         self.assertEqual('', image.difference(at, size=64 << 20))
         image.write(at, 1, 10, BLOCKS // 11)
         self.assertEqual('node1', self.row(volume).node)
-        base.logout(self.node2, info)
+        client.logout(info)
         self._act(volume, 'os-terminate_connection', connector=connector(2))
         self._act(volume, 'os-unreserve')
         self.wait('end of the export', lambda: info['target_iqn'] not in
