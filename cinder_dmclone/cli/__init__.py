@@ -8,15 +8,19 @@ boot, before nova-compute. ``status`` shows what the node has and why.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import typing
 
 from cinder import objects
+from cinder import utils
 from cinder import version
 from cinder.volume import configuration
 from cinder.volume import driver as cinder_driver
 from oslo_config import cfg
 from oslo_log import log as logging
+from oslo_messaging import opts as messaging_opts
+from oslo_privsep import priv_context
 
 from cinder_dmclone import activation
 from cinder_dmclone.cli import status
@@ -28,6 +32,10 @@ CONF = cfg.CONF
 
 DRIVER = 'cinder_dmclone.'
 
+# The options of cinder-volume itself that say which backends there are; its
+# modules are not loaded here.
+SERVICE_OPTS = (cfg.StrOpt('volume_driver'), cfg.StrOpt('backend_host'))
+
 
 def worlds(backends: typing.Collection[str]) -> typing.Iterator[
         world_module.World]:
@@ -36,10 +44,13 @@ def worlds(backends: typing.Collection[str]) -> typing.Iterator[
     :param backends: sections to take; all of them if empty
     """
     opts.register()
+    # The driver's time limits come from rpc_response_timeout, which a
+    # service has from its first client.
+    CONF.register_opts(dict(messaging_opts.list_opts())[None])
     for name in backends or CONF.enabled_backends or ():
         config = configuration.Configuration(
-            [*cinder_driver.volume_opts, *cinder_driver.iser_opts,
-             *opts.all_opts], config_group=name)
+            [*SERVICE_OPTS, *cinder_driver.volume_opts,
+             *cinder_driver.iser_opts, *opts.all_opts], config_group=name)
         if (config.safe_get('volume_driver') or '').startswith(DRIVER):
             host = config.safe_get('backend_host') or CONF.host
             yield setup.make_world(config, f'{host}@{name}')
@@ -61,6 +72,7 @@ def main(argv: list[str] | None = None) -> int:
     CONF(files, project='cinder', version=version.version_string())
     logging.setup(CONF, 'cinder')
     objects.register_all()
+    priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
     found = list(worlds(arguments.backend))
     if not found:
         print('cinder-dmclone: no backend in cinder.conf uses this driver',
