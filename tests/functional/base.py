@@ -340,6 +340,14 @@ class FunctionalTest(testtools.TestCase):
         """Let a frozen call go on."""
         node.run(f'rm -f {FAULT_FOLDER}/dmclone-hold')
 
+    def forget_requests(self) -> None:
+        """Let cinder-api drop requests whose answers will not come.
+
+        It holds a lock for each until the call times out.
+        """
+        self.lab.cinder_api.kill()
+        self.lab.cinder_api.start()
+
     def wait_dead(self, node: LabNode) -> None:
         """Wait until a fault has ended cinder-volume."""
         self.wait(f'end of cinder-volume on {node.name}',

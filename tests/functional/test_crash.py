@@ -6,6 +6,7 @@ less dangerous or covered by a neighbour.
 """
 from __future__ import annotations
 
+import http.client
 import threading
 
 from lab import LabError
@@ -31,11 +32,11 @@ LENDER_BEFORE_COMMIT_LONG = (
     'rows.commit:before',
 )
 PREPARE = (
-    'group.create:after',
     'meta_group.retag:after',
 )
 PREPARE_LONG = (
     'group.create:before',
+    'group.create:after',
     'meta_group.create:before',
     'meta_group.create:after',
     'importer.login:before',
@@ -115,7 +116,7 @@ class CrashTest(base.FunctionalTest):
         def connect() -> None:
             try:
                 self.lab.connect(attachment, node.number)
-            except (LabError, OSError):
+            except (LabError, OSError, http.client.HTTPException):
                 pass
         thread = threading.Thread(target=connect, daemon=True)
         thread.start()
@@ -136,6 +137,7 @@ class CrashTest(base.FunctionalTest):
             self.wait_dead(self.node1)
             self.assertTrue(self.row(volume).provider_id.startswith('1'),
                             point)
+            self.forget_requests()
             self.start_services(self.node1)
         at = self.attach(volume, self.node2, attachment)
         self.assert_right(image, at)
@@ -148,6 +150,7 @@ class CrashTest(base.FunctionalTest):
         self.start_attaching(attachment, self.node2)
         self.wait_dead(self.node1)
         self.assertIn(';offer=node2@dmclone/', self.row(volume).provider_id)
+        self.forget_requests()
         self.start_services(self.node1)
         self.wait('the withdrawal',
                   lambda: self.row(volume).provider_id == '1')
@@ -176,6 +179,7 @@ class CrashTest(base.FunctionalTest):
         self.start_attaching(attachment, self.node2)
         self.wait_dead(self.node1)
         self.assertEqual('node2', self.row(volume).node)
+        self.forget_requests()
         # The server is served although the lender is still away.
         at = self.attach(volume, self.node2, attachment)
         self.assert_right(image, at)

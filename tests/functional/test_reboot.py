@@ -2,56 +2,72 @@
 """Nodes go away during hydration and come back."""
 from __future__ import annotations
 
+import concurrent.futures
+import dataclasses
+
+from lab.lab import LabNode
 from tests.functional import base
 
 BLOCKS = base.GIB // 4096
 
 
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """A volume that hydrates all but not at all, and what it holds."""
+
+    at: base.Attachment
+    image: base.Image
+    lender: LabNode
+
+
 class RebootTest(base.FunctionalTest):
-    """What was flushed is there afterwards, and the hydration ends."""
+    """Each node lends one volume and borrows another.
 
-    def hydrating(self) -> tuple[base.Attachment, base.Image]:
-        """A volume of node 1 that hydrates slowly on node 2."""
-        volume, image = self.filled(self.node1)
-        at = self.attach(volume, self.node2)
-        self.brake(volume, self.node1, self.node2)
+    What was flushed is there afterwards, and the hydrations end.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.pool = concurrent.futures.ThreadPoolExecutor(2)
+        self.addCleanup(self.pool.shutdown)
+        nodes = self.node1, self.node2
+        self.moves = list(self.pool.map(self.move, nodes, reversed(nodes)))
+
+    def move(self, lender: LabNode, borrower: LabNode) -> Move:
+        """Begin to move a volume and write to it meanwhile."""
+        volume, image = self.filled(lender)
+        at = self.attach(volume, borrower)
+        self.brake(volume, lender, borrower)
         image.write(at, 9, 20, BLOCKS // 21)
-        self.assert_hydrating(volume, self.node2)
-        return at, image
+        self.assert_hydrating(volume, borrower)
+        return Move(at, image, lender)
 
-    def finished(self, at: base.Attachment, image: base.Image) -> None:
+    def finish(self, move: Move) -> None:
         """Everything runs again: it has to end well."""
-        self.wait(f'{at.path}', lambda: self.node2.run(
+        at = move.at
+        self.wait(f'{at.path}', lambda: at.node.run(
             ['test', '-e', at.path], check=False).code == 0)
-        image.write(at, 13, 20, BLOCKS // 22)
-        self.release(at.volume, self.node1, self.node2)
+        move.image.write(at, 13, 20, BLOCKS // 22)
+        self.release(at.volume, move.lender, at.node)
         self.wait_complete(at.volume)
-        self.assert_holds(image, at)
+        self.assert_holds(move.image, at)
 
-    def test_borrower_reboots(self) -> None:
-        at, image = self.hydrating()
-        self.node2.reboot()
-        self.start_services(self.node2)
-        self.finished(at, image)
-
-    def test_borrower_loses_power(self) -> None:
-        at, image = self.hydrating()
-        self.node2.power_cut()
-        # Whatever looks at it meanwhile, the lender keeps its copy.
-        self.node1.volume.kill()
-        self.node2.start()
-        self.node2.wait_booted()
-        self.start_services(self.node1, self.node2)
-        self.finished(at, image)
-
-    def test_lender_reboots(self) -> None:
-        at, image = self.hydrating()
+    def test_a_node_reboots(self) -> None:
         self.node1.reboot()
         self.start_services(self.node1)
-        self.finished(at, image)
+        list(self.pool.map(self.finish, self.moves))
 
-    def test_both_lose_power(self) -> None:
-        at, image = self.hydrating()
+    def test_a_node_loses_power(self) -> None:
+        self.node2.power_cut()
+        # Whatever looks at them meanwhile, lent copies are kept.
+        self.node1.volume.kill()
+        self.start_services(self.node1)
+        self.node2.start()
+        self.node2.wait_booted()
+        self.start_services(self.node2)
+        list(self.pool.map(self.finish, self.moves))
+
+    def test_both_nodes_lose_power(self) -> None:
         for node in (self.node1, self.node2):
             node.power_cut()
         for node in (self.node1, self.node2):
@@ -59,4 +75,4 @@ class RebootTest(base.FunctionalTest):
         for node in (self.node1, self.node2):
             node.wait_booted()
         self.start_services(self.node1, self.node2)
-        self.finished(at, image)
+        list(self.pool.map(self.finish, self.moves))
