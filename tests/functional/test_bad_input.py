@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 import typing
 
 from lab import FAULTY_DRIVER
@@ -68,32 +69,32 @@ class BadInputTest(base.FunctionalTest):
         self.contents.write(at, 1, 5, BLOCKS // 5)
         self.assertEqual('', self.contents.blocks_difference(at))
 
-    def test_connectors_that_make_no_sense(self) -> None:
+    def test_connectors_that_name_nobody(self) -> None:
         attachment = self.lab.reserve(self.subject)
-        for status, word, fields in (
-                (400, 'host or initiator', {'host': '', 'initiator': None}),
-                (400, 'host as a text', {'host': {'name': 'node2'}}),
-                (400, 'initiator', {'host': 'glance1', 'initiator': 5}),
-                (400, 'initiator', {
-                    'host': 'glance1',
-                    'initiator': 'iqn.2026-01.lab:a/../../b'}),
-                (400, 'initiator', {'host': 'node1',
-                                    'initiator': ['iqn.2026-01.lab:a']})):
+        for word, fields in (
+                ('host or initiator', {'host': '', 'initiator': None}),
+                ('host as a text', {'host': {'name': 'node2'}}),
+                ('initiator', {'host': 'glance1', 'initiator': 5}),
+                ('initiator', {'host': 'glance1',
+                               'initiator': 'iqn.2026-01.lab:a/../../b'}),
+                ('initiator', {'host': 'node1',
+                               'initiator': ['iqn.2026-01.lab:a']})):
             error = self.error_of(
-                lambda: self.connect(attachment, **fields))
+                functools.partial(self.connect, attachment, **fields))
+            self.assertIn(': 400 ', error)
             self.assertIn(word, error)
-            self.assertIn(str(status), error)
+        self.assert_refused(
+            attachment, self.subject, 'node1@dmclone',
+            'host elsewhere has no cinder-volume service of this backend',
+            'names no iSCSI initiator', host='elsewhere', initiator=None)
         self.lab.detach_volume(attachment)
-        self.assert_usable()
-
-    def test_no_host_at_all(self) -> None:
+        # Given at creation: Cinder makes an error 500 of anything then, and
+        # leaves the attachment.
         error = self.error_of(lambda: self.lab.cinder(
             'POST', '/attachments', {'attachment': {
                 'volume_uuid': self.subject,
                 'connector': {'platform': 'x86_64'}}}))
-        self.assertIn('400', error)
         self.assertIn('host or initiator', error)
-        # Cinder leaves it reserved.
         (attachment,), = self.lab.sql(
             'select id from volume_attachment where deleted = 0 and '
             f"volume_id = '{self.subject}'")
@@ -101,27 +102,14 @@ class BadInputTest(base.FunctionalTest):
         self.assert_usable()
 
     def test_unknown_fields_are_ignored(self) -> None:
-        attachment = self.lab.reserve(self.subject)
         more = {'colour': 'blue', 'nested': {'x': [1, {}]}, 'ip': 7,
                 'multipath': 'perhaps', 'wwpns': [''], 'mountpoint': '/dev/x'}
-        found = self.connect(attachment, host='node1', **more)
-        self.assertEqual(f'/dev/mapper/dmclone-front-node1-{self.subject}',
-                         found['connection_info']['device_path'])
-        self.lab.detach_volume(attachment)
-        attachment = self.lab.reserve(self.subject)
-        found = self.connect(attachment, host='glänce', **more)
-        self.assertEqual('iscsi',
-                         found['connection_info']['driver_volume_type'])
-        self.lab.detach_volume(attachment)
-        self.assert_usable()
-
-    def test_neither_peer_nor_initiator(self) -> None:
-        attachment = self.lab.reserve(self.subject)
-        self.assert_refused(
-            attachment, self.subject, 'node1@dmclone',
-            'host elsewhere has no cinder-volume service of this backend',
-            'names no iSCSI initiator', host='elsewhere', initiator=None)
-        self.lab.detach_volume(attachment)
+        for host, kind in (('node1', 'local'), ('glance1', 'iscsi')):
+            attachment = self.lab.reserve(self.subject)
+            found = self.connect(attachment, host=host, **more)
+            self.assertEqual(
+                kind, found['connection_info']['driver_volume_type'])
+            self.lab.detach_volume(attachment)
         self.assert_usable()
 
     def test_a_peer_that_is_down(self) -> None:
@@ -165,17 +153,17 @@ class BadInputTest(base.FunctionalTest):
 
     def test_a_volume_with_status_error(self) -> None:
         attachment = self.lab.reserve(self.subject)
-        self._reset('error')
+        self._set_status('error')
         error = self.error_of(lambda: self.connect(attachment))
         self.assertIn('error state', error)
         self.lab.detach_volume(attachment)
-        self._reset('error')
+        self._set_status('error')
         error = self.error_of(lambda: self.lab.reserve(self.subject))
         self.assertIn('error state', error)
-        self._reset('available')
+        self._set_status('available')
         self.assert_usable()
 
-    def _reset(self, status: str) -> None:
+    def _set_status(self, status: str) -> None:
         self.lab.cinder('POST', f'/volumes/{self.subject}/action',
                         {'os-reset_status': {'status': status}})
 
