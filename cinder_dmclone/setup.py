@@ -123,7 +123,8 @@ def check(world: world_module.World) -> None:
 
     :raises VolumeBackendAPIException: one line for each problem
     """
-    problems = [line for check_one in (
+    # Commands may say more than one line.
+    problems = [' '.join(line.split()) for check_one in (
         _check_groups, _check_kernel, _check_iscsi, _check_udev,
         _check_settings) for line in check_one(world)]
     if problems:
@@ -140,12 +141,18 @@ def _check_groups(world: world_module.World) -> typing.Iterator[str]:
             report = group.report()
         except exceptions.DMCloneException as error:
             yield (f'Volume group {group.name} ({option}) cannot be read: '
-                   f'{error.msg}')
+                   f'{_said(error)}')
             continue
         if report.size < SMALLEST[option]:
             yield (f'Volume group {group.name} ({option}) is too small: it '
                    f'has {report.size} bytes, {SMALLEST[option]} are the '
                    'least.')
+
+
+def _said(error: exceptions.DMCloneException) -> str:
+    """What a command said; its arguments are no help to anybody."""
+    _, failed, said = error.msg.partition(' failed with status ')
+    return said.partition(': ')[2] if failed else error.msg
 
 
 def _check_kernel(world: world_module.World) -> typing.Iterator[str]:

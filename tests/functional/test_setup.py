@@ -82,8 +82,10 @@ class SetupTest(base.FunctionalTest):
             volume_group='nosuch', dmclone_metadata_volume_group='nometa',
             target_ip_address='10.99.1.77', dmclone_region_size_kib=48)
         for words in (
-                'nosuch (volume_group) cannot be read',
-                'nometa (dmclone_metadata_volume_group) cannot be read',
+                'nosuch (volume_group) cannot be read: Volume group "nosuch" '
+                'not found',
+                'nometa (dmclone_metadata_volume_group) cannot be read: '
+                'Volume group "nometa" not found',
                 'no device-mapper target "clone"',
                 'no device-mapper target "multipath"',
                 '10.99.1.77 is not an address of this node',
