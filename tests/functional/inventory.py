@@ -9,12 +9,14 @@ if typing.TYPE_CHECKING:
     from lab.lab import LabNode
 
 # One line for each thing: its kind, a tab, its fields with tabs between.
+# LVM is shown one disk only: it would wait for an imported one whose lender is
+# away.
 _SCRIPT = r'''
 dmsetup info -c --noheadings --separator '	' \
     -o name,uuid,attr,open,tables_loaded | sed 's/^/dm	/'
 dmsetup table | sed 's/: /	/;s/^/table	/'
-lvs --noheadings --separator '	' -o vg_name,lv_name,lv_size,lv_tags \
-    --units b --nosuffix | sed 's/^ */lv	/'
+lvs --devices /dev/ubdb --noheadings --separator '	' --units b --nosuffix \
+    -o vg_name,lv_name,lv_size,lv_tags | sed 's/^ */lv	/'
 cd /sys/kernel/config/target
 find iscsi -mindepth 1 -maxdepth 1 -name 'iqn.*' -printf 'target	%f\n'
 find iscsi -path 'iscsi/iqn.*/tpgt_*/acls/*' -mindepth 5 -maxdepth 5 \

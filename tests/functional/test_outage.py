@@ -70,11 +70,15 @@ class OutageTest(base.FunctionalTest):
         return next((word for before, word in zip(words, words[1:])
                      if ':' in before and word in 'AF'), '')
 
-    def fail_path(self, at: base.Attachment) -> Command:
-        """Cut the lender off until the path has failed; a waiting read."""
+    def cut_off_soon(self) -> None:
+        """Cut the lender off, and give it up sooner than in 120 s."""
         self.node2.run('for session in /sys/class/iscsi_session/session*; '
                        'do echo 2 >$session/recovery_tmo; done')
         self.node1.partition()
+
+    def fail_path(self, at: base.Attachment) -> Command:
+        """Cut the lender off until the path has failed; a waiting read."""
+        self.cut_off_soon()
         read = self.read(at, END)
         self.wait('failure of the path',
                   lambda: self.path_state(at.volume) == 'F')
@@ -153,7 +157,7 @@ class OutageTest(base.FunctionalTest):
         self.freeze(self.node2, 'dm.message:before:enable_hydration')
         at = self.attach(volume, self.node2)
         self.wait_frozen(self.node2)
-        self.node1.partition()
+        self.cut_off_soon()
         read = self.read(at, END)
         image = self.image()
         image.fill(at)
@@ -171,3 +175,27 @@ class OutageTest(base.FunctionalTest):
         self.detach(at)
         self.lab.delete_volume(at.volume)
         self.node1.heal()
+
+    def test_bad_sector_of_the_lender_does_not_stop_other_reads(self) -> None:
+        """H19: LIO reports it like a path that fails."""
+        at, image = self.hydrating()
+        loan = self.node1.run(
+            'dmsetup ls | grep -o "dmclone-loan-[^ \t]*"').stdout.strip()
+        whole, half = base.GIB // 512, base.GIB // 1024
+        size, device = self.node1.run(
+            ['dmsetup', 'table', loan]).stdout.split()[1:4:2]
+        self.assertEqual(str(whole), size)
+        table = (f'0 {half} linear {device} 0\n{half} 8 error\n'
+                 f'{half + 8} {half - 8} linear {device} {half + 8}\n')
+        self.node1.run(f'dmsetup load --readonly {loan} && '
+                       f'dmsetup resume {loan}', input=table)
+        bad = self.read(at, BLOCKS // 2)
+        self.wait('failure of the path',
+                  lambda: self.path_state(at.volume) == 'F')
+        self.ends(self.read(at, END), self.read(at, END // 2))
+        self.assertIsNone(bad.poll())
+        self.node1.run(f'dmsetup load --readonly {loan} && '
+                       f'dmsetup resume {loan}',
+                       input=f'0 {whole} linear {device} 0\n')
+        self.ends(bad)
+        self.finish(at, image)
