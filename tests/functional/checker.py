@@ -12,6 +12,7 @@ import dataclasses
 import json
 import time
 import typing
+from collections.abc import Collection
 
 from tests.functional import inventory
 
@@ -70,24 +71,27 @@ class Checker:
         self._found: dict[str, inventory.Inventory] = {}
         self.states = ''
 
-    def check(self, limit: float = LIMIT) -> list[str]:
+    def check(self, limit: float = LIMIT,
+              known: Collection[str] = ()) -> list[str]:
         """What should not be there, in words; nothing if all is well.
 
         Relocations and releases under way are waited for.
 
         :param limit: how long findings may take to disappear, in seconds
+        :param known: findings that are not told again
         """
         deadline = time.monotonic() + limit
         while True:
             # Looking is work for the nodes: first what costs them nothing.
             rows, findings = self._rows()
-            findings = findings or self._compare(rows)
-            if not findings:
+            if not set(findings) - set(known):
+                findings = self._compare(rows)
+            if not set(findings) - set(known):
                 findings = self._unreadable()
-            if not findings:
+            if not set(findings) - set(known):
                 return []
             if time.monotonic() > deadline:
-                return self.look()
+                return [text for text in self.look() if text not in known]
             time.sleep(1)
 
     def look(self) -> list[str]:
