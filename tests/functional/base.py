@@ -12,7 +12,6 @@ import testtools
 
 from lab import LabError, RestError
 from lab.processes import wait_for
-from tests.functional import blocks
 from tests.functional import checker
 from tests.functional import environment
 

@@ -2,9 +2,11 @@
 """What can be seen of a volume while it moves, and what cannot."""
 from __future__ import annotations
 
+from lab.lab import LabNode
 from tests.functional import base
 
 MARKER = 'old blocks of another tenant '
+FILE_SYSTEM = '11112222-3333-4444-5555-666677778888'
 
 
 class ExposureTest(base.FunctionalTest):
@@ -39,9 +41,17 @@ class ExposureTest(base.FunctionalTest):
         self.wait_complete(volume)
         self.assert_holds(image, at)
 
-    def test_the_source_cannot_be_written(self) -> None:
-        """H25: neither by the borrower's kernel nor past it."""
-        volume, image = self.filled(self.node1)
+    def test_sources_are_neither_written_nor_scanned(self) -> None:
+        """H25, H27: not by a kernel, nor does a host look for what is there.
+
+        No probe may find the file system on any device of the volume.
+        """
+        volume = self.volume(self.node1)
+        at = self.attach(volume, self.node1)
+        self.node1.run(f'mkfs.ext4 -q -U {FILE_SYSTEM} {at.path}',
+                       timeout=120)
+        self.assert_unseen(self.node1)
+        self.detach(at)
         at = self.attach(volume, self.node2)
         self.brake(volume, self.node1, self.node2)
         lv = self.row(volume).lv
@@ -51,33 +61,26 @@ class ExposureTest(base.FunctionalTest):
         self.assertEqual(['1', '1'], found)
         loan = self.node1.run('blockdev --getro /dev/mapper/dmclone-loan-*')
         self.assertEqual('1', loan.stdout.strip())
-        info = self.node1.run(
-            'cat /sys/kernel/config/target/core/iblock_*/*/info; '
-            'cat /sys/kernel/config/target/iscsi/iqn*/tpgt_1/acls/*/lun_0/'
-            'write_protect').stdout
-        self.assertIn('readonly: 1', info)
-        self.assertTrue(info.strip().endswith('1'))
-        self.release(volume, self.node1, self.node2)
-        self.wait_complete(volume)
-        self.assert_holds(image, at)
-
-    def test_hosts_do_not_read_tenants_data(self) -> None:
-        """H27: no scan finds a file system on any device of a volume."""
-        volume = self.volume(self.node1)
-        at = self.attach(volume, self.node1)
-        name = '11112222-3333-4444-5555-666677778888'
-        self.node1.run(f'mkfs.ext4 -q -U {name} {at.path}', timeout=120)
-        self.detach(at)
-        at = self.attach(volume, self.node2)
-        self.brake(volume, self.node1, self.node2)
+        target = '/sys/kernel/config/target'
+        backstore = self.node1.run(f'cat {target}/core/iblock_*/*/info')
+        self.assertIn('readonly: 1', backstore.stdout)
+        protected = self.node1.run(
+            f'cat {target}/iscsi/iqn*/tpgt_1/acls/*/lun_0/write_protect')
+        self.assertEqual('1', protected.stdout.strip())
         for node in self.lab.nodes:
-            found = node.run(
-                'udevadm trigger --settle --subsystem-match=block; '
-                'for path in /sys/block/sd* /sys/block/dm-*; do '
-                '[ ! -e $path ] || udevadm info --query=property $path | '
-                'grep -E "^(ID_FS_|DEVNAME)"; done; '
-                'ls /dev/disk/by-uuid 2>/dev/null', check=False).stdout
-            self.assertNotIn('ID_FS_', found, node)
-            self.assertNotIn(name, found, node)
+            self.assert_unseen(node)
         self.release(volume, self.node1, self.node2)
         self.wait_complete(volume)
+        self.assert_unseen(self.node2)
+
+    def assert_unseen(self, node: LabNode) -> None:
+        """No file system of the volume may be known to the host."""
+        found = node.run(
+            'udevadm trigger --settle --subsystem-match=block; '
+            'for path in /sys/block/sd* /sys/block/dm-*; do '
+            '[ ! -e $path ] || udevadm info --query=property $path | '
+            'grep -E "^(ID_FS_|DEVNAME)"; done; '
+            'ls /dev/disk/by-uuid 2>/dev/null', check=False).stdout
+        self.assertIn('DEVNAME=', found)
+        self.assertNotIn('ID_FS_', found, node)
+        self.assertNotIn(FILE_SYSTEM, found, node)
