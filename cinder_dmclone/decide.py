@@ -167,7 +167,8 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
     consumers = _consumers(facts, row)
     if consumers.step is Step.CONSUMERS:
         return consumers
-    if unit.source is None or not unit.source.usable or not unit.disk:
+    if (unit.source is None or not unit.source.usable or not unit.disk
+            or not unit.queues):
         return Decision(Step.RECONNECT, 'the path to the lender is lost')
     if not unit.clone.hydration:
         return Decision(Step.HYDRATE)

@@ -15,6 +15,7 @@ from oslo_log import log as logging
 
 from cinder_dmclone.dm import device as dm_device
 from cinder_dmclone.dm import status
+from cinder_dmclone.dm import table
 from cinder_dmclone import exceptions
 from cinder_dmclone.iscsi import exporter
 from cinder_dmclone.iscsi import importer
@@ -69,6 +70,14 @@ class Unit:
     def assembled(self) -> bool:
         """Whether the clone is there."""
         return names.clone(self.lv) in self.devices
+
+    @property
+    def queues(self) -> bool:
+        """Whether I/O waits while the lender is away, instead of failing."""
+        source = self.devices.get(names.source(self.lv))
+        return source is not None and any(
+            isinstance(segment.target, table.Multipath)
+            and segment.target.queue for segment in source.table.segments)
 
     @property
     def in_flight(self) -> bool:

@@ -253,6 +253,9 @@ def reconnect(world: World, unit: Unit) -> bool:
     """
     source = unit.tags.source
     assert source is not None
+    if not unit.queues:
+        # A teardown that did not end: I/O would fail, not wait.
+        _apply_source(world, unit, unit.disk.devnum if unit.disk else None)
     disk = unit.disk or world.importer.relogin(source.iqn, LOGIN_SECONDS)
     if disk.state != 'LOGGED_IN':
         return False
@@ -319,13 +322,15 @@ def dismantle(world: World, unit: Unit) -> None:
     """Take away clone, source, session and metadata LV.
 
     This never hangs, also with the lender away. No consumer may map to the
-    clone any more.
+    clone any more. The logout comes first: only it ends the copies that
+    wait in a session whose connection is gone, and the clone cannot be
+    removed before they end.
     """
     _quiesce(world, unit)
-    world.dm.remove(str(names.clone(unit.lv)))
-    world.dm.remove(str(names.source(unit.lv)))
     if unit.iqn:
         world.importer.logout(unit.iqn)
+    world.dm.remove(str(names.clone(unit.lv)))
+    world.dm.remove(str(names.source(unit.lv)))
     if unit.meta:
         world.meta_group.remove(unit.meta.name)
 

@@ -68,9 +68,13 @@ def devices(*wanted: names.DeviceName,
 
 
 def stacked(hydrated: int = 0, mode: status.Mode = status.Mode.RW,
-            hydration: bool = True, path: bool = True,
+            hydration: bool = True, path: bool = True, queues: bool = True,
             **fields: typing.Any) -> facts.Unit:
     """Y while it hydrates."""
+    there = devices(names.clone(Y), names.source(Y))
+    there[names.source(Y)] = dataclasses.replace(
+        there[names.source(Y)], table=table.Table.single(
+            units.Sectors(8), table.Multipath('8:0', queue=queues)))
     return unit(
         Y, OWN_Y, FROM_X, meta=True,
         clone=status.CloneStatus(
@@ -78,7 +82,7 @@ def stacked(hydrated: int = 0, mode: status.Mode = status.Mode.RW,
             features=frozenset([] if hydration else ['no_hydration'])),
         source=status.MultipathStatus({'8:0': path}),
         disk=sessions.Disk('/dev/sda', '8:0', 'LOGGED_IN'),
-        devices=devices(names.clone(Y), names.source(Y)), **fields)
+        devices=there, **fields)
 
 
 class DecideTest(base.TestCase):
@@ -158,6 +162,11 @@ class DecideTest(base.TestCase):
     def test_8_path_lost(self) -> None:
         self.assertIs(Step.RECONNECT, self.step(B, HYDRATING,
                                                 stacked(path=False)))
+
+    def test_8_source_that_would_fail(self) -> None:
+        """H17: a teardown that did not end leaves a source without queue."""
+        self.assertIs(Step.RECONNECT, self.step(B, HYDRATING,
+                                                stacked(queues=False)))
 
     def test_8_all_regions_are_there(self) -> None:
         for path in (True, False):

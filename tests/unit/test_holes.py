@@ -296,7 +296,10 @@ class FrozenTest(HoleTestCase):
         self.assert_settled(['new'] * 8)
 
     def test_teardown_with_the_lender_away_never_hangs(self) -> None:
-        """H17: hydration off, no queueing, fronts, clone, source, logout."""
+        """H17: hydration off, no queueing, fronts, logout, clone, source.
+
+        The copies under way end with the session, not before.
+        """
         attachment, _ = self.relocated()
         self.cloud.settle(2)
         self.cloud.partition(self.a, self.b)
@@ -310,7 +313,7 @@ class FrozenTest(HoleTestCase):
                                      if call.port == 'dm' else '')
                  for call in calls if call.port in ('dm', 'importer')]
         self.assertEqual(['disable_hydration', 'fail_if_no_path',
-                          'removeclone', 'removesource', 'logout'],
+                          'logout', 'removeclone', 'removesource'],
                          list(dict.fromkeys(steps)))
         self.assert_no_complaints()
         self.assertEqual({}, self.b.mapper.mapped)

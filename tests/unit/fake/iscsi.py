@@ -137,7 +137,7 @@ class Importer:
         devnum = self.sessions_.pop(iqn, None)
         self.records_.pop(iqn, None)
         for found in self._node.mapper.mapped.values():
-            if devnum and found.uses(devnum):
+            if devnum and found.queues(devnum):
                 self._node.complain(f'{found.name} lost its disk {devnum}')
 
     def read(self, devnum: str, region: int) -> str:

@@ -47,6 +47,13 @@ class Mapped:
     def target(self) -> table.Target:
         return self.table.segments[0].target
 
+    def queues(self, devnum: str) -> bool:
+        """Whether I/O would wait for ever if this path went."""
+        return any(isinstance(segment.target, table.Multipath)
+                   and segment.target.queue
+                   and segment.target.path == devnum
+                   for segment in self.table.segments)
+
     def uses(self, devnum: str) -> int:
         return sum(devnum in _devices(segment.target)
                    for segment in self.table.segments)
