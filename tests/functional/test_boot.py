@@ -76,8 +76,9 @@ class BootTest(base.FunctionalTest):
         self.assertEqual(set(), fronts & self.devices(self.node2))
         self.command(self.node2, 'activate')
         found = self.devices(self.node2)
-        self.assertEqual(fronts, {name for name in found
-                                  if name.startswith('dmclone-front-')})
+        self.assertEqual(fronts, fronts & found)
+        self.assertEqual([], [name for name in found if lv in name
+                              and name.startswith('dmclone-')])
         self.assertEqual('', content.blocks_difference(used))
         # What is here can be read; what is not is waited for.
         self.assertEqual('', image.blocks_difference(at))
