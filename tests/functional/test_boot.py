@@ -62,9 +62,9 @@ class BootTest(base.FunctionalTest):
         image.write(at, 3, 20, BLOCKS // 21)
         self.assert_hydrating(volume, self.node2)
         # A copy that was being prepared when the power failed.
-        lv = str(uuid.uuid4())
+        lv, waiting = str(uuid.uuid4()), self.volume(self.node1)
         self.node2.run(f'lvcreate -qy -Wn -Zn -L 64m -n volume-{lv} '
-                       f'--addtag dmclone.copy/2/{resting} {GROUP} && sync')
+                       f'--addtag dmclone.copy/2/{waiting} {GROUP} && sync')
         fronts = {self.front(one, self.node2)
                   for one in (resting, other, volume)}
         lent = self.node1.run('dmsetup ls').stdout
@@ -93,14 +93,15 @@ class BootTest(base.FunctionalTest):
                           text)
             self.assertRegex(text, f'volume {volume} generation 2, hydrated '
                              r'\d+ % \(NO PATH\), front open')
-            self.assertIn(f'{lv}  copy for volume {resting}, not committed',
+            self.assertIn(f'{lv}  copy for volume {waiting}, not committed',
                           text)
             self.assertIsNone(read.poll())
+            # The lender keeps what it lends.
+            self.assertEqual(lent, self.node1.run('dmsetup ls').stdout)
             self.node2.heal()
             self.with_database()
             self.start_services(self.node2)
             self.assertEqual(0, read.wait(120).code)
-        self.assertEqual(lent, self.node1.run('dmsetup ls').stdout)
         self.wait('end of a front that nobody needs', lambda: self.front(
             resting, self.node2) not in self.devices(self.node2))
         self.wait('end of the copy', lambda: lv not in self.node2.run(
