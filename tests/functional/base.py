@@ -21,6 +21,16 @@ if typing.TYPE_CHECKING:
 GIB = 1 << 30
 FAULT_FOLDER = '/run/cinder'
 
+# The disk of a target's session: the udev rule keeps links by path away.
+_DISK = '''
+for session in /sys/class/iscsi_session/session*; do
+    [ "$(cat "$session/targetname")" = "$1" ] || continue
+    for disk in "$session"/device/target*/*/block/*; do
+        [ ! -e "/dev/${disk##*/}" ] || echo "/dev/${disk##*/}"
+    done
+done
+'''
+
 # Findings of tests that failed: later ones are not blamed for them.
 _known: set[str] = set()
 
@@ -95,11 +105,9 @@ def login(node: LabNode, info: dict[str, typing.Any],
              f'-n node.session.auth.password -v {secret} '
              '-n node.session.initial_login_retry_max -v 1 && '
              f'{target} --login', timeout=90)
-    path = (f'/dev/disk/by-path/ip-{info["target_portal"]}-iscsi-'
-            f'{info["target_iqn"]}-lun-0')
-    wait_for(f'{path} on {node.name}', lambda: node.run(
-        ['test', '-e', path], check=False).code == 0)
-    return path
+    return str(wait_for(
+        f'disk of {info["target_iqn"]} on {node.name}', lambda: node.run(
+            ['sh', '-c', _DISK, 'sh', info['target_iqn']]).stdout.strip()))
 
 
 def logout(node: LabNode, info: dict[str, typing.Any]) -> None:

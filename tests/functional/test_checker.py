@@ -125,6 +125,7 @@ class CheckerTest(base.FunctionalTest):
             'PUT', f'/attachments/{attachment}',
             {'attachment': {'connector': connector}})['attachment'][
                 'connection_info']
+        self.addCleanup(base.logout, self.node2, data)
         base.login(self.node2, data)
         # The database forgets what the session was for.
         other = "'{\"host\": \"elsewhere\", \"initiator\": \"iqn.other\"}'"
