@@ -7,6 +7,10 @@ class LabError(Exception):
     """Something the lab needs is missing or failed; the text is one line."""
 
 
+class LabInUse(LabError):
+    """Another process has the lab of that name."""
+
+
 class CommandError(LabError):
     """A command ended with a status other than 0."""
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from lab import config, database, install, virtualenv
 from lab.api import Api
-from lab.errors import CommandError, LabError
+from lab.errors import CommandError, LabError, LabInUse
 from lab.network import Network
 from lab.node import Node, Size
 from lab.processes import run, wait_for
@@ -148,7 +148,7 @@ class Lab(Api):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.close()
-            raise LabError(f'the lab {self.name} is in use by another '
+            raise LabInUse(f'the lab {self.name} is in use by another '
                            'process') from None
         self._lock = lock
 

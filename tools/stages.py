@@ -23,6 +23,8 @@ BOOTSTRAP = WORK / 'bootstrap'
 FUNCTIONAL = WORK / 'functional-results'
 TOX = 'tox>=4.11,<5'
 PYTHON = '/usr/bin/python3'
+# The functional tests run in so many labs at once: a lab often waits.
+LABS = '2'
 # How much of a failed stage's log is shown.
 TAIL_LINES = 40
 # How long an interrupted stage may take to clean up, in seconds.
@@ -197,13 +199,13 @@ def lab_virtualenv() -> pathlib.Path:
 
 def functional(run: Run, binaries: pathlib.Path,
                words: Sequence[str]) -> None:
-    """The tests in the lab, one after the other."""
+    """The tests in the labs."""
     if not (FUNCTIONAL / '.stestr').exists():
         FUNCTIONAL.mkdir(parents=True, exist_ok=True)
         execute('stestr', stestr(binaries, FUNCTIONAL, 'init'))
     run.tests('functional',
               stestr(binaries, FUNCTIONAL, '--test-path', 'tests/functional',
-                     'run', '--serial', *words),
+                     'run', '--concurrency', LABS, *words),
               stestr(binaries, FUNCTIONAL, 'last', '--subunit'), echo=True)
 
 
@@ -240,7 +242,12 @@ def main() -> int:
     only.add_argument('--functional', nargs='*', metavar='TEST',
                       help='only the tests in the lab; arguments go to '
                       'stestr run (regular expressions of test names)')
+    parser.add_argument('--long', action='store_true',
+                        help='functional tests at their full length: every '
+                        'crash point and all that takes long')
     arguments = parser.parse_args()
+    if arguments.long:
+        os.environ['DMCLONE_LONG'] = '1'
     if not arguments.unit and os.geteuid() != 0:
         parser.exit(1, 'tools/test: the lab needs root (try: sudo '
                     'tools/test, or tools/test --unit)\n')

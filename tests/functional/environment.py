@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lab of a test run: started once, removed whatever happens.
+"""The lab of a test process: started once, removed whatever happens.
 
 DMCLONE_LAB names a lab that is up already (started with lab.FAULTY_DRIVER)
-and is left up. DMCLONE_LONG=1 runs every crash point instead of the most
-dangerous ones.
+and is left up. DMCLONE_LONG=1 (tools/test --long) runs every crash point instead
+of the most dangerous ones, and the tests that take long for what they show.
 """
 from __future__ import annotations
 
@@ -15,29 +15,42 @@ import shutil
 import signal
 import sys
 
+import testtools
+
 from lab import FAULTY_DRIVER, Lab
+from lab.errors import LabInUse
 
 LONG = bool(os.environ.get('DMCLONE_LONG'))
 LOGS = pathlib.Path('/var/tmp/cinder-dmclone-functional')
+only_long = testtools.skipUnless(LONG, 'only with tools/test --long')
 _GIVEN = os.environ.get('DMCLONE_LAB')
 
 
 @functools.cache
 def lab() -> Lab:
     """The lab of this process."""
-    shutil.rmtree(LOGS, ignore_errors=True)
     if _GIVEN:
         found = Lab.attach(_GIVEN)
     else:
-        found = Lab('functional', driver=FAULTY_DRIVER,
-                    backend={'volume_clear': 'none'},
-                    default={'rpc_response_timeout': 100})
-        atexit.register(_stop, found)
         # Without this SIGTERM would end the process past atexit.
         signal.signal(signal.SIGTERM, _terminate)
-        found.start()
+        found = _start(1)
     shutil.copy(pathlib.Path(__file__).with_name('blocks.py'),
                 found.directory / 'blocks.py')
+    return found
+
+
+def _start(number: int) -> Lab:
+    """A lab of one's own; test processes run side by side."""
+    found = Lab(f'functional-{number}', driver=FAULTY_DRIVER,
+                backend={'volume_clear': 'none'},
+                default={'rpc_response_timeout': 100})
+    atexit.register(_stop, found)
+    try:
+        found.start()
+    except LabInUse:
+        atexit.unregister(_stop)
+        return _start(number + 1)
     return found
 
 
@@ -54,6 +67,7 @@ def _stop(found: Lab) -> None:
 def keep_logs(test: str, states: str) -> pathlib.Path:
     """Collect what is needed to understand a failure; its directory."""
     place = LOGS / test.removeprefix('tests.functional.')
+    shutil.rmtree(place, ignore_errors=True)
     found = lab()
     found.collect_logs(place)
     (place / 'state.txt').write_text(states)

@@ -19,7 +19,7 @@ lvs --devices /dev/ubdb --noheadings --separator '	' --units b --nosuffix \
     -o vg_name,lv_name,lv_size,lv_tags | sed 's/^ */lv	/'
 cd /sys/kernel/config/target
 find iscsi -mindepth 1 -maxdepth 1 -name 'iqn.*' -printf 'target	%f\n'
-find iscsi -path 'iscsi/iqn.*/tpgt_*/acls/*' -mindepth 5 -maxdepth 5 \
+find iscsi -path 'iscsi/iqn.*/tpgt_*/acls/*' -mindepth 4 -maxdepth 4 \
     -printf 'acl	%P\n' | sed 's:/tpgt_1/acls/:	:'
 for path in core/iblock_*/*/udev_path core/fileio_*/*/udev_path; do
     [ ! -e "$path" ] || { read device <"$path"; path=${path%/*}

@@ -9,6 +9,7 @@ from lab import FAULTY_DRIVER
 from lab.agent import Result
 from lab.lab import DRIVER
 from tests.functional import base
+from tests.functional import environment
 
 if typing.TYPE_CHECKING:
     from lab.lab import LabNode
@@ -111,6 +112,7 @@ class BootTest(base.FunctionalTest):
         self.assert_holds(image, at)
         self.assertEqual('', content.blocks_difference(used))
 
+    @environment.only_long
     def test_a_lender_lends_again_at_boot(self) -> None:
         """Before its cinder-volume runs, and without a front of its own."""
         volume, image = self.filled(self.node1)

@@ -10,6 +10,7 @@ from lab import CommandError
 from lab.api import connector
 from lab.processes import wait_for
 from tests.functional import base
+from tests.functional import environment
 
 if typing.TYPE_CHECKING:
     from lab.lab import LabNode
@@ -165,6 +166,7 @@ class InPlaceTest(base.FunctionalTest):
         self.lab.detach_volume(attachment)
         self.assertRaises(CommandError, client.login, info)
 
+    @environment.only_long
     def test_a_detach_ends_only_its_own_connection(self) -> None:
         volume, image = self.filled(self.node1)
         instance = str(uuid.uuid4())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 
-import testtools
-
 from lab.lab import LabNode
 from tests.functional import base
 from tests.functional import environment
@@ -60,7 +58,7 @@ class RebootTest(base.FunctionalTest):
         self.start_services(self.node1)
         list(self.pool.map(self.finish, self.moves))
 
-    @testtools.skipUnless(environment.LONG, 'both at once are tested')
+    @environment.only_long
     def test_a_node_loses_power(self) -> None:
         self.node2.power_cut()
         # Whatever looks at them meanwhile, lent copies are kept.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 
 from tests.functional import base
+from tests.functional import environment
 
 BLOCKS = base.GIB // 4096
 
@@ -69,6 +70,7 @@ class RelocationTest(base.FunctionalTest):
         self.assert_holds(image1, at2)
         self.assert_holds(image2, at1)
 
+    @environment.only_long
     def test_the_old_copy_goes_only_after_completion(self) -> None:
         volume, image = self.filled(self.node1)
         old = self.row(volume).lv

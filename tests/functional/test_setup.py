@@ -7,6 +7,7 @@ import re
 from lab import FAULTY_DRIVER, LabError
 from lab.lab import DRIVER
 from tests.functional import base
+from tests.functional import environment
 
 CONF = '/etc/cinder/cinder.conf'
 CHECKED = '/etc/cinder/checked.conf'
@@ -96,6 +97,7 @@ class SetupTest(base.FunctionalTest):
                                      if words in line]), (words, found))
         self.assertEqual(8, len(found), found)
 
+    @environment.only_long
     def test_a_volume_group_that_is_too_small(self) -> None:
         self.undo(f'vgremove -qy {SMALL}; losetup -D; rm -f {IMAGE}')
         # One extent of 4 MiB is left.
@@ -111,6 +113,7 @@ class SetupTest(base.FunctionalTest):
                 strict=True):
             self.assertIn(f'{SMALL} ({option}) is too small', line)
 
+    @environment.only_long
     def test_a_service_that_cannot_start_says_why(self) -> None:
         self.node2.volume.stop()
         self.undo('mountpoint -q /sys/kernel/config || mount -t configfs '
