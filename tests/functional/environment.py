@@ -2,8 +2,9 @@
 """The lab of a test process: started once, removed whatever happens.
 
 DMCLONE_LAB names a lab that is up already (started with lab.FAULTY_DRIVER)
-and is left up. DMCLONE_LONG=1 (tools/test --long) runs every crash point instead
-of the most dangerous ones, and the tests that take long for what they show.
+and is left up. DMCLONE_LONG=1 (tools/test --long) runs every crash point
+instead of the most dangerous ones, and the tests that take long for what
+they show.
 """
 from __future__ import annotations
 
