@@ -15,7 +15,6 @@ from oslo_log import log as logging
 
 from cinder_dmclone.dm import device as dm_device
 from cinder_dmclone.dm import status
-from cinder_dmclone.dm import table
 from cinder_dmclone import exceptions
 from cinder_dmclone.iscsi import exporter
 from cinder_dmclone.iscsi import importer
@@ -75,9 +74,7 @@ class Unit:
     def queues(self) -> bool:
         """Whether I/O waits while the lender is away, instead of failing."""
         source = self.devices.get(names.source(self.lv))
-        return source is not None and any(
-            isinstance(segment.target, table.Multipath)
-            and segment.target.queue for segment in source.table.segments)
+        return source is not None and source.table.queues
 
     @property
     def in_flight(self) -> bool:

@@ -292,6 +292,10 @@ def swap(world: World, unit: Unit) -> None:
     is one table swap.
     """
     data = _data(unit)
+    if unit.iqn and unit.disk and unit.disk.state != 'LOGGED_IN':
+        # A read that waits in the session comes back to the source only
+        # when the session ends; nothing is needed from the lender.
+        world.importer.logout(unit.iqn)
     if names.source(unit.lv) in unit.devices:
         _apply_source(world, unit, data.devnum)
     bare = dataclasses.replace(unit, devices={

@@ -109,12 +109,12 @@ class DeviceMapper:
             dm.activate(name)
         elif (device.table, device.readonly) != (table, readonly):
             _check_change(device, table)
-            self._exchange(name, table, readonly, noflush)
+            self._exchange(name, device.table, table, readonly, noflush)
         elif device.suspended or device.pending:
             dm.resume(name)
 
-    def _exchange(self, name: str, table: Table, readonly: bool,
-                  noflush: bool) -> None:
+    def _exchange(self, name: str, live: Table, table: Table,
+                  readonly: bool, noflush: bool) -> None:
         dm.load(name, str(table), readonly)
         try:
             dm.swap(name, noflush)
@@ -122,6 +122,10 @@ class DeviceMapper:
             # If the kernel refused the new table after it had suspended the
             # device, it stays suspended (do_resume in dm-ioctl.c).
             dm.resume(name)
+            if live.queues:
+                # An interrupted suspend leaves a multipath device failing
+                # I/O: the target has no presuspend_undo (dm-mpath.c).
+                dm.message(name, ('queue_if_no_path',))
             raise
 
     def remove(self, name: str) -> None:

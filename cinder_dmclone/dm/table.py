@@ -210,6 +210,12 @@ class Table:
         """Size of the device."""
         return sum((segment.length for segment in self.segments), Sectors(0))
 
+    @property
+    def queues(self) -> bool:
+        """Whether I/O waits while a multipath device has no path."""
+        return any(isinstance(segment.target, Multipath)
+                   and segment.target.queue for segment in self.segments)
+
     def has(self, kind: type[Target]) -> bool:
         """Whether a segment maps to this kind of target."""
         return any(isinstance(segment.target, kind)

@@ -54,9 +54,10 @@ class MetadataTest(base.FunctionalTest):
         record, lv = self.row(volume).provider_id, self.row(volume).lv
         meta = f'/dev/cinder-volumes/dmclone-meta-{lv}'
         self.node2.reboot()
-        self.node2.run(f'dd if={meta} of=/var/tmp/meta bs=4M; '
+        self.node2.run('vgchange -qq -ay cinder-volumes; '
+                       f'dd if={meta} of=/var/tmp/meta bs=4M; '
                        f'dd if=/dev/zero of={meta} bs=4M count=1 '
-                       'oflag=direct', check=False)
+                       'oflag=direct')
         self.start_services(self.node2)
         self.wait('the refusal', lambda: 'cannot be assembled'
                   in self.node2.volume.new_log())

@@ -132,6 +132,16 @@ class DeviceMapperTest(unittest.TestCase):
                 self.mapper.apply(NAME, OTHER)
             self.assertEqual(['load', 'swap', 'resume'], self._calls())
 
+    def test_a_source_queues_again_when_the_exchange_fails(self) -> None:
+        """An interrupted suspend leaves a multipath device failing I/O."""
+        self._there(QUEUE)
+        self.dm.swap.side_effect = exceptions.CommandTimeout('x')
+        with self.assertRaises(exceptions.CommandTimeout):
+            self.mapper.apply(NAME, table.Table.single(
+                Sectors(8), table.Multipath('8:0', True)), noflush=True)
+        self.dm.message.assert_called_once_with(
+            NAME, ('queue_if_no_path',))
+
     def test_apply_never_changes_a_clone(self) -> None:
         self._there(CLONE)
         with self.assertRaises(exceptions.TableRefused):

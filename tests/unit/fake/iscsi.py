@@ -134,10 +134,12 @@ class Importer:
                 iqn=source.iqn, reason=f'{shown} instead of {wanted}')
 
     def logout(self, iqn: str) -> None:
+        # Ending a session whose lender is away is how stuck I/O comes back.
+        reachable = self._target(iqn) is not None
         devnum = self.sessions_.pop(iqn, None)
         self.records_.pop(iqn, None)
         for found in self._node.mapper.mapped.values():
-            if devnum and found.queues(devnum):
+            if devnum and reachable and found.queues(devnum):
                 self._node.complain(f'{found.name} lost its disk {devnum}')
 
     def read(self, devnum: str, region: int) -> str:
