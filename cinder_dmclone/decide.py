@@ -208,7 +208,7 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     drop.update(unit.of_kind(names.Kind.LOAN))
     make -= unit.devices.keys() - {serve}
     drop = {name for name in drop
-            if name in unit.devices and not _held(unit, name)}
+            if name in unit.devices and not unit.is_held(name)}
     if make or drop:
         return Decision(Step.CONSUMERS, make=frozenset(make),
                         drop=frozenset(drop), initiators=frozenset(remote))
@@ -220,16 +220,8 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
 
 
 def _served(unit: Unit, name: names.DeviceName) -> set[str]:
-    return {initiator for e in unit.exports.values()
-            if e.device == name.path for initiator in e.initiators}
-
-
-def _held(unit: Unit, name: names.DeviceName) -> bool:
-    """Whether somebody uses a consumer; an export holds its own device."""
-    exports = [e for e in unit.exports.values() if e.device == name.path]
-    if exports:
-        return any(e.sessions for e in exports)
-    return unit.is_open(name)
+    return {initiator for export in unit.exports_of(name).values()
+            for initiator in export.initiators}
 
 
 # -- every other node -------------------------------------------------------
@@ -263,7 +255,7 @@ def _lender(facts: Facts, row: rows.Row) -> Decision:
     unit = facts.unit
     writers = unit.of_kind(*names.WRITERS)
     if writers:
-        held = [name for name in writers if _held(unit, name)]
+        held = [name for name in writers if unit.is_held(name)]
         if held:
             return Decision(Step.REPORT, f'{held[0]} is open on a copy that '
                             f'is no longer the volume ({row.owner} is)')
@@ -306,5 +298,5 @@ def _doubt(unit: Unit, row: rows.Row,
 def _lending(unit: Unit, tag: records.Lent) -> bool:
     name = names.loan(unit.lv, tag.lv)
     return name in unit.devices and any(
-        e.device == name.path and e.enabled and tag.initiator in e.initiators
-        for e in unit.exports.values())
+        export.enabled and tag.initiator in export.initiators
+        for export in unit.exports_of(name).values())

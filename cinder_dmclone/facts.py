@@ -55,6 +55,19 @@ class Unit:
         found = self.devices.get(name)
         return bool(found and found.open_count)
 
+    def exports_of(self, name: names.DeviceName) -> dict[
+            str, exporter.ExportState]:
+        """What exports a consumer, by IQN."""
+        return {iqn: export for iqn, export in self.exports.items()
+                if export.device == name.path}
+
+    def is_held(self, name: names.DeviceName) -> bool:
+        """Whether somebody uses a consumer; an export holds its own."""
+        exports = self.exports_of(name)
+        if exports:
+            return any(export.sessions for export in exports.values())
+        return self.is_open(name)
+
     @property
     def front(self) -> names.DeviceName | None:
         return next(iter(self.of_kind(names.Kind.FRONT)), None)

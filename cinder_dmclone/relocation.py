@@ -165,11 +165,7 @@ def check_sealable(world: World, row: rows.Row) -> facts.Unit:
     """
     unit = stack.refresh(world, row.lv)
     for name in unit.of_kind(*names.WRITERS):
-        exports = [e for e in unit.exports.values()
-                   if e.device == name.path]
-        busy = (any(e.sessions for e in exports) if exports
-                else unit.is_open(name))
-        if busy:
+        if unit.is_held(name):
             raise exceptions.CannotRelocate(
                 volume=row.id, node=world.settings.node, peer='another node',
                 reason=f'{name} is in use')
@@ -187,10 +183,7 @@ def seal(world: World, row: rows.Row) -> None:
     """
     unit = check_sealable(world, row)
     for name in unit.of_kind(*names.WRITERS):
-        for iqn, state in unit.exports.items():
-            if state.device == name.path:
-                world.exporter.remove(iqn)
-        world.dm.remove(str(name))
+        stack.drop(world, unit, name)
     assert unit.data is not None and unit.data.devnum
     openers = world.dm.open_count(unit.data.devnum)
     loans = len(unit.of_kind(names.Kind.LOAN))

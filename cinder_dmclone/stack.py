@@ -113,6 +113,16 @@ def consume(world: World, unit: Unit, name: names.DeviceName) -> None:
                    readonly=name.kind is names.Kind.LOAN)
 
 
+def drop(world: World, unit: Unit, name: names.DeviceName) -> None:
+    """Remove a consumer device, and first what exports it.
+
+    :raises DeviceBusy: if somebody has it open
+    """
+    for iqn in unit.exports_of(name):
+        world.exporter.remove(iqn)
+    world.dm.remove(str(name))
+
+
 def _data(unit: Unit) -> facts.lvm.LogicalVolume:
     if unit.data is None or not unit.data.devnum:
         raise exceptions.CopyUnusable(

@@ -88,10 +88,7 @@ def _complete(world: World, decision: Decision, known: Facts) -> None:
 def _consumers(world: World, decision: Decision, known: Facts) -> None:
     unit = known.unit
     for name in decision.drop:
-        for iqn, state in unit.exports.items():
-            if state.device == name.path:
-                world.exporter.remove(iqn)
-        world.dm.remove(str(name))
+        stack.drop(world, unit, name)
     for name in decision.make:
         stack.consume(world, unit, name)
     if decision.initiators:
