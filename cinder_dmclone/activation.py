@@ -42,10 +42,12 @@ def activate(world: world_module.World) -> dict[str, str]:
 def _activate(world: world_module.World, unit: facts.Unit) -> None:
     if unit.unreadable:
         raise exceptions.BadRecord(record=unit.lv, reason=unit.unreadable)
-    for tag in unit.tags.lent:
-        relocation.export(world, unit, tag)
-    if not unit.tags.own or unit.tags.lent or unit.tags.copy:
+    if not unit.tags.own or unit.tags.copy:
         return
     if unit.tags.source and not unit.assembled:
         unit = stack.assemble(world, unit)
+    for tag in unit.tags.lent:
+        relocation.export(world, unit, tag)
+    if unit.tags.lent:
+        return
     stack.consume(world, unit, names.front(world.settings.host, unit.lv))

@@ -8,58 +8,21 @@ absence of evidence.
 
 from __future__ import annotations
 
-import dataclasses
-import enum
-
-from cinder_dmclone.dm import status
+from cinder_dmclone import decide_elsewhere
+from cinder_dmclone import decision
 from cinder_dmclone import facts as facts_module
 from cinder_dmclone import names
 from cinder_dmclone import records
 from cinder_dmclone import rows
 
+Decision = decision.Decision
 Facts = facts_module.Facts
+Step = decision.Step
 Unit = facts_module.Unit
 
 # Statuses in which no service of the control plane works on the volume's
 # data without an attachment saying so.
 _QUIET = ('available', 'error', 'in-use')
-
-
-class Step(enum.Enum):
-    """The actions there are. Each is idempotent and safe to repeat."""
-
-    REST = 'nothing to do'
-    WAIT = 'look again soon'
-    WATCH = 'look again, seldom'
-    REPORT = 'cannot be decided here; keep everything, tell the operator'
-    ASK_AGREE = 'ask the home node whether an offered copy may go'
-    ASK_SHOW = 'ask another node to show its LV'
-    WITHDRAW = 'take the offer back'
-    RECLAIM = 'forget a loan that never came to be'
-    ADOPT = 'become the owner that the row already names'
-    ASSEMBLE = 'put the clone together'
-    RECONNECT = 'find the way to the lender again'
-    HYDRATE = 'start the copying'
-    FINISH = 'swap the clone for the data LV'
-    COMPLETE = 'drop what is left of the hydration and record its end'
-    CONSUMERS = 'make and drop consumer devices'
-    LEND = 'export to the borrower'
-    RELEASE = 'delete the old copy'
-    DISCARD = 'destroy a copy that will not be used'
-    ERASE = 'delete an LV whose volume was deleted'
-
-
-@dataclasses.dataclass(frozen=True)
-class Decision:
-    """A step, why, and what it needs."""
-
-    step: Step
-    why: str = ''
-    ask: records.Location | None = None
-    lent: tuple[records.Lent, ...] = ()
-    make: frozenset[names.DeviceName] = frozenset()
-    drop: frozenset[names.DeviceName] = frozenset()
-    initiators: frozenset[str] = frozenset()
 
 
 def decide(facts: Facts) -> Decision:
@@ -84,7 +47,8 @@ def decide(facts: Facts) -> Decision:
         return _deleted(facts, row)
     if row.status == 'deleting' and facts.home:
         return Decision(Step.WAIT, 'the volume is being deleted')
-    return _home(facts, row) if facts.home else _elsewhere(facts, row)
+    return _home(facts, row) if facts.home else decide_elsewhere.elsewhere(
+        facts, row)
 
 
 def _without_lv(facts: Facts) -> Decision:
@@ -113,15 +77,24 @@ def _home(facts: Facts, row: rows.Row) -> Decision:
         return Decision(
             Step.REPORT, 'the LV of this volume is gone'
             + (f'; its source {row.source} is kept' if row.source else ''))
-    if row.offer:
+    if row.offer and (facts.overdue or not row.migration):
         return Decision(Step.WITHDRAW, f'nobody works on offer {row.offer}')
     if not unit.tags.own and not unit.tags.copy and row.source:
         return Decision(Step.REPORT, 'the LV has lost its tags; whether it '
                         'is complete is not known')
     if unit.tags.copy or not unit.tags.own:
         return Decision(Step.ADOPT, 'the row names this LV the volume')
-    if unit.tags.lent:
-        return _stale_loan(facts, unit.tags.lent[0])
+    stale = [tag for tag in unit.tags.lent if tag.borrower != row.offer]
+    if stale:
+        return _stale_loan(facts, stale[0])
+    if (unit.of_kind(*names.GATE)
+            or any(map(unit.gated, unit.of_kind(names.Kind.FRONT)))):
+        return Decision(Step.OPEN, 'the volume is here')
+    if unit.tags.source and not unit.assembled:
+        return Decision(Step.ASSEMBLE)
+    loans = row.offer and unit.missing_loans(row.offer)
+    if loans:
+        return Decision(Step.LEND, lent=loans)
     if unit.tags.source:
         return _hydrating(facts, row)
     if row.source or unit.meta or unit.of_kind(names.Kind.CLONE,
@@ -156,28 +129,20 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
         return Decision(
             Step.REPORT, f'the LV hydrates from {source.node}/{source.lv}, '
             f'the row says {row.source}')
-    if not unit.assembled:
-        return Decision(Step.ASSEMBLE)
-    if unit.clone is None or unit.clone.mode is not status.Mode.RW:
-        return Decision(
-            Step.REPORT, 'the clone cannot write its metadata; both copies '
-            'are kept')
-    if unit.clone.complete:
-        return Decision(Step.FINISH, 'all regions are here')
+    finished = decision.finished(unit)
+    if finished:
+        return finished
     consumers = _consumers(facts, row)
     if consumers.step is Step.CONSUMERS:
         return consumers
-    if (unit.source is None or not unit.source.usable or not unit.disk
-            or not unit.queues):
+    if not unit.has_path or not unit.queues:
         return Decision(Step.RECONNECT, 'the path to the lender is lost')
-    if not unit.clone.hydration:
-        return Decision(Step.HYDRATE)
-    return Decision(Step.WAIT, 'hydrating')
+    return decision.copying(unit)
 
 
 def wanted_front(row: rows.Row, host: str) -> bool:
     """Whether a server on this host is connected to the volume."""
-    return any(a.connected and a.host == host for a in row.attachments)
+    return bool(row.connected_at(host))
 
 
 def _consumers(facts: Facts, row: rows.Row) -> Decision:
@@ -205,7 +170,8 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
         drop.add(serve)
     if not row.attachments and quiet:
         drop.add(names.local_io(unit.lv))
-    drop.update(unit.of_kind(names.Kind.LOAN))
+    lent = {names.loan(unit.lv, tag.lv) for tag in unit.tags.lent}
+    drop.update(set(unit.of_kind(names.Kind.LOAN)) - lent)
     make -= unit.devices.keys() - {serve}
     drop = {name for name in drop
             if name in unit.devices and not unit.is_held(name)}
@@ -214,7 +180,7 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
                         drop=frozenset(drop), initiators=frozenset(remote))
     pending = any(a.status != 'attached' for a in row.attachments)
     leftover = not row.attachments and unit.of_kind(*names.WRITERS)
-    if pending or leftover:
+    if pending or leftover or row.offer:
         return Decision(Step.WATCH, 'an attachment is not settled')
     return Decision(Step.REST)
 
@@ -222,81 +188,3 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
 def _served(unit: Unit, name: names.DeviceName) -> set[str]:
     return {initiator for export in unit.exports_of(name).values()
             for initiator in export.initiators}
-
-
-# -- every other node -------------------------------------------------------
-
-def _elsewhere(facts: Facts, row: rows.Row) -> Decision:
-    unit = facts.unit
-    if unit.tags.lent:
-        return _lender(facts, row)
-    if unit.tags.copy:
-        return _copy(facts, row)
-    if unit.tags.own:
-        return Decision(
-            Step.REPORT, f'the LV claims to be the volume, the row says '
-            f'{row.owner}; it is kept without a front')
-    return Decision(Step.REPORT, f'unknown LV of a volume of {row.owner}')
-
-
-def _copy(facts: Facts, row: rows.Row) -> Decision:
-    """A copy that is not (yet) the volume."""
-    if row.offer == facts.here:
-        return Decision(Step.WAIT, 'the copy is being prepared')
-    agreed = facts.agreed.get(row.node)
-    if agreed is None:
-        return Decision(Step.ASK_AGREE, ask=row.owner)
-    if agreed:
-        return Decision(Step.DISCARD, 'its offer was withdrawn')
-    return Decision(Step.WAIT, f'{row.node} still works on this copy')
-
-
-def _lender(facts: Facts, row: rows.Row) -> Decision:
-    unit = facts.unit
-    writers = unit.of_kind(*names.WRITERS)
-    if writers:
-        held = [name for name in writers if unit.is_held(name)]
-        if held:
-            return Decision(Step.REPORT, f'{held[0]} is open on a copy that '
-                            f'is no longer the volume ({row.owner} is)')
-        return Decision(Step.CONSUMERS, drop=frozenset(writers))
-    if facts.here == row.source:
-        missing = [tag for tag in unit.tags.lent
-                   if tag.borrower == row.owner and not _lending(unit, tag)]
-        if missing:
-            return Decision(Step.LEND, lent=tuple(missing))
-        return Decision(Step.WAIT, f'{row.owner} hydrates from here')
-    shown = facts.shown.get(row.owner)
-    if shown is None:
-        return Decision(Step.ASK_SHOW, ask=row.owner)
-    if shown.state in ('copy', 'hydrating'):
-        return Decision(Step.WAIT, f'{row.owner} is {shown.state}')
-    doubt = _doubt(unit, row, shown)
-    if doubt:
-        return Decision(Step.REPORT, f'{doubt}; this copy is kept')
-    return Decision(Step.RELEASE, f'{row.owner} shows it complete')
-
-
-def _doubt(unit: Unit, row: rows.Row,
-           shown: facts_module.Shown) -> str | None:
-    """Why the owner's statement does not prove this copy superfluous."""
-    if shown.state != 'complete':
-        return f'{row.owner} is {shown.state}'
-    if shown.generation != row.generation:
-        return (f'{row.owner} is at generation {shown.generation}, the row '
-                f'at {row.generation}')
-    groups = {tag.group for tag in unit.tags.lent
-              if tag.borrower == row.owner}
-    if groups and shown.group not in groups:
-        return f'{row.node} has another volume group than when it borrowed'
-    assert unit.data is not None
-    if shown.size < unit.data.size:
-        return f'{row.owner} is smaller than this copy'
-    return None
-
-
-def _lending(unit: Unit, tag: records.Lent) -> bool:
-    name = names.loan(unit.lv, tag.lv)
-    return name in unit.devices and any(
-        export.enabled and tag.initiator in export.initiators
-        for export in unit.exports_of(name).values())

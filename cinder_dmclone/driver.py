@@ -22,6 +22,7 @@ from cinder_dmclone import rpc
 from cinder_dmclone import service
 from cinder_dmclone import setup
 from cinder_dmclone import stats
+from cinder_dmclone import uevents
 from cinder_dmclone import world as world_module
 
 CONF = cfg.CONF
@@ -79,6 +80,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         super().set_initialized()
         self._server = rpc.serve(self._world.settings.node, self._node)
         self._loop.start()
+        uevents.listen(self._loop.nominate, self._loop.look_at_all)
 
     def _update_volume_stats(self) -> None:
         self._stats = self._stats_source.get(

@@ -15,6 +15,7 @@ from oslo_log import log as logging
 
 from cinder_dmclone.dm import device as dm_device
 from cinder_dmclone.dm import status
+from cinder_dmclone.dm import table
 from cinder_dmclone import exceptions
 from cinder_dmclone.iscsi import exporter
 from cinder_dmclone.iscsi import importer
@@ -41,6 +42,7 @@ class Unit:
         default_factory=dict)
     clone: status.CloneStatus | None = None
     source: status.MultipathStatus | None = None
+    hold: status.MultipathStatus | None = None
     exports: dict[str, exporter.ExportState] = dataclasses.field(
         default_factory=dict)
     disk: importer.Disk | None = None
@@ -90,12 +92,47 @@ class Unit:
         return source is not None and source.table.queues
 
     @property
+    def has_path(self) -> bool:
+        """Whether the lender can be read."""
+        return bool(self.source and self.source.usable and self.disk)
+
+    def missing_loans(self, borrower: records.Location) -> tuple[
+            records.Lent, ...]:
+        """What is lent to a borrower and not exported to it."""
+        return tuple(tag for tag in self.tags.lent
+                     if tag.borrower == borrower and not self._lends(tag))
+
+    def _lends(self, tag: records.Lent) -> bool:
+        name = names.loan(self.lv, tag.lv)
+        return name in self.devices and any(
+            export.enabled and tag.initiator in export.initiators
+            for export in self.exports_of(name).values())
+
+    @property
+    def write_waits(self) -> bool:
+        """Whether something was written to the gated front.
+
+        The first write fails the only path of the hold.
+        """
+        return self.hold is not None and not self.hold.usable
+
+    def gated(self, name: names.DeviceName) -> bool:
+        """Whether writes to a front wait."""
+        found = self.devices.get(name)
+        return found is not None and found.table.has(table.Gate)
+
+    def fenced(self, name: names.DeviceName) -> bool:
+        """Whether a front answers with errors only."""
+        found = self.devices.get(name)
+        return found is not None and found.table.has(table.Error)
+
+    @property
     def in_flight(self) -> bool:
         """Whether a relocation left something here to finish or undo."""
         return bool(self.tags.copy or self.tags.source or self.tags.lent
                     or self.meta or self.unreadable
                     or self.of_kind(names.Kind.CLONE, names.Kind.SOURCE,
-                                    names.Kind.LOAN))
+                                    names.Kind.LOAN, *names.GATE))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,14 +153,17 @@ class Facts:
     """All that is known about a unit when a decision is made.
 
     ``row`` is None if the database has no row, not even a deleted one;
-    ``rivals`` tells that several rows claim the LV. ``shown`` and ``agreed``
-    are the answers of peers that were asked, by node.
+    ``rivals`` tells that several rows claim the LV, ``overdue`` that the
+    row's offer has stood for long without an attachment that is connected.
+    ``shown`` and ``agreed`` are the answers of peers that were asked, by
+    node.
     """
 
     node: str
     unit: Unit
     row: rows.Row | None
     rivals: bool = False
+    overdue: bool = False
     shown: typing.Mapping[records.Location, Shown | None] = (
         dataclasses.field(default_factory=dict))
     agreed: typing.Mapping[str, bool | None] = dataclasses.field(
@@ -169,6 +209,11 @@ def _collect_lvs(world: world_module.World,
                 found[uuid].update(data=lv, tags=tags)
 
 
+# The devices whose status is looked at, and the field of a unit it is for.
+_WITH_STATUS = {names.Kind.CLONE: 'clone', names.Kind.SOURCE: 'source',
+                names.Kind.HOLD: 'hold'}
+
+
 def _collect_devices(world: world_module.World,
                      found: dict[str, dict[str, typing.Any]]) -> None:
     mine: set[str] = set()
@@ -179,16 +224,13 @@ def _collect_devices(world: world_module.World,
             continue
         mine.add(text)
         found[name.lv].setdefault('devices', {})[name] = device_found
-    stacked = {names.Kind.CLONE, names.Kind.SOURCE}
-    if any(name.kind in stacked for fields in found.values()
+    if any(name.kind in _WITH_STATUS for fields in found.values()
            for name in fields.get('devices', ())):
         for text, state in world.dm.statuses().items():
             if text in mine:
                 name = names.DeviceName.parse(text)
                 assert name is not None
-                key = ('clone' if name.kind is names.Kind.CLONE
-                       else 'source')
-                found[name.lv][key] = state
+                found[name.lv][_WITH_STATUS[name.kind]] = state
 
 
 def _collect_exports(world: world_module.World,

@@ -30,7 +30,7 @@ _INITIATOR = re.compile(r'(iqn|eui|naa)\.[!-.0-~]{1,219}', re.IGNORECASE)
 
 _UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 _DM_NAME = re.compile(
-    rf'{DM_PREFIX}(?P<kind>front|loan|serve|io|clone|source)-'
+    rf'{DM_PREFIX}(?P<kind>front|loan|serve|io|clone|source|hold|sluice)-'
     rf'(?:(?P<host>.+)-)??(?P<lv>{_UUID})(?:-(?P<borrower>{_UUID}))?')
 
 
@@ -43,10 +43,14 @@ class Kind(enum.Enum):
     IO = 'io'          # read-write, opened by this node's own services
     CLONE = 'clone'
     SOURCE = 'source'
+    HOLD = 'hold'      # where the writes of a gated front wait
+    SLUICE = 'sluice'  # its path: an error target, or what leads on
 
 
 CONSUMERS = (Kind.FRONT, Kind.LOAN, Kind.SERVE, Kind.IO)
 WRITERS = (Kind.FRONT, Kind.SERVE, Kind.IO)
+# What a gated front is made of; the first is built on the second.
+GATE = (Kind.HOLD, Kind.SLUICE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +107,14 @@ def clone(lv: str) -> DeviceName:
 
 def source(lv: str) -> DeviceName:
     return DeviceName(Kind.SOURCE, lv)
+
+
+def hold(lv: str) -> DeviceName:
+    return DeviceName(Kind.HOLD, lv)
+
+
+def sluice(lv: str) -> DeviceName:
+    return DeviceName(Kind.SLUICE, lv)
 
 
 def data_lv(lv: str) -> str:

@@ -16,6 +16,7 @@ class How(enum.Enum):
     FRONT = 'a server on this node'
     LOCAL = "this node's own services: backup, image copy, migration"
     RELOCATE = 'a server on a peer: the volume moves there'
+    LIVE = 'a server that is live-migrated to a peer'
     ISCSI = 'anybody else, in place over iSCSI'
     REFUSE = 'not at all'
 
@@ -55,7 +56,7 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
               and row.migration_status in rows.SETTLED_MIGRATION)
     if server and peer:
         return _for_server(row, typing.cast(rows.Attachment, waiting), peer,
-                           peer_up)
+                           peer_up, host)
     if not connector.get('initiator'):
         return Placement(
             How.REFUSE, why=f'host {asking} has no cinder-volume service '
@@ -74,15 +75,31 @@ def _waiting(row: rows.Row, asking: str | None) -> rows.Attachment | None:
 
 
 def _for_server(row: rows.Row, waiting: rows.Attachment, peer: str,
-                peer_up: bool) -> Placement:
+                peer_up: bool, host: str) -> Placement:
     others = [a for a in row.attachments if a.id != waiting.id]
-    if others:
+    live = bool(others) and _migrates(others, waiting, host)
+    if others and not live:
         return Placement(
             How.REFUSE, why='it has another attachment '
-            f'({others[0].id}, {others[0].host or "reserved"}); moving a '
-            'volume that is in use is not supported yet')
+            f'({others[0].id}, {others[0].host or "reserved"}). If no '
+            'server uses that one, delete it (openstack volume attachment '
+            'delete) and try again')
     if not peer_up:
         return Placement(
             How.REFUSE, why=f'the cinder-volume service of {peer} is down; '
             'the volume stays where it is')
-    return Placement(How.RELOCATE, attachment=waiting.id, peer=peer)
+    return Placement(How.LIVE if live else How.RELOCATE,
+                     attachment=waiting.id, peer=peer)
+
+
+def _migrates(others: list[rows.Attachment], waiting: rows.Attachment,
+              host: str) -> bool:
+    """Whether the server that waits is the one that has the volume here.
+
+    Attachments of the server that never got a connector may remain of
+    earlier tries: Cinder leaves them when a request fails
+    (``API.attachment_create``).
+    """
+    here = [a for a in others if a.connected]
+    return (len(here) == 1 and here[0].host == host
+            and all(a.instance == waiting.instance for a in others))

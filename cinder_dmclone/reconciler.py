@@ -30,6 +30,8 @@ Step = decide.Step
 # Seconds between two looks at an LV in flight: doubled while nothing
 # happens. While something hydrates here, progress decides.
 SOONEST = 2.0
+# Whoever waits for another node is told when it is done.
+TOLD = 10.0
 LATEST = 60.0
 SELDOM = 600.0
 HYDRATING_LATEST = 10.0
@@ -37,6 +39,10 @@ HYDRATING_LATEST = 10.0
 LONGEST_PAUSE = 15.0
 
 LOCK_SECONDS = 5.0
+
+# How long an offer for a live migration may stand without its attachment
+# being connected. Nova gives up much sooner.
+OFFER_SECONDS = 600.0
 
 # More steps than any relocation has: a unit that takes more is going round
 # in circles.
@@ -46,7 +52,7 @@ _ENDS = (Step.REST, Step.WAIT, Step.WATCH, Step.REPORT)
 # What only people change needs no frequent look.
 _PATIENT = (Step.WATCH, Step.REPORT)
 _SETTLING = (Step.WITHDRAW, Step.RECLAIM, Step.ADOPT, Step.ASSEMBLE,
-             Step.CONSUMERS)
+             Step.OPEN, Step.CONSUMERS)
 _REMOVALS = (Step.RELEASE, Step.ERASE)
 
 
@@ -66,6 +72,9 @@ class Reconciler:
         self._due: dict[str, tuple[float, float]] = {}
         self._reported: dict[str, str] = {}
         self._progress: dict[str, tuple[float, int]] = {}
+        # The offer of an LV that no attachment is connected for, and since
+        # when.
+        self._unclaimed: dict[str, tuple[records.Location, float]] = {}
 
     # -- the thread ---------------------------------------------------------
 
@@ -80,6 +89,11 @@ class Reconciler:
         with self._wake:
             self._due[key] = (self._world.clock.monotonic(), SOONEST)
             self._wake.notify()
+
+    def look_at_all(self) -> None:
+        """Look at everything in flight as soon as possible."""
+        for lv in list(self._due):
+            self.nominate(lv)
 
     def _run(self) -> None:
         everything, pause = True, SOONEST
@@ -161,7 +175,21 @@ class Reconciler:
                found: typing.Iterable[rows.Row]) -> facts.Facts:
         node = self._world.settings.node
         row, rivals = facts.pick_row(unit, node, found)
-        return facts.Facts(node, unit, row, rivals)
+        return facts.Facts(node, unit, row, rivals,
+                           self._overdue(unit.lv, row))
+
+    def _overdue(self, lv: str, row: rows.Row | None) -> bool:
+        attachment = row and row.migration
+        if (row is None or row.offer is None or attachment is None
+                or attachment.connected):
+            self._unclaimed.pop(lv, None)
+            return False
+        now = self._world.clock.monotonic()
+        offer, since = self._unclaimed.get(lv, (None, now))
+        if offer != row.offer:
+            since = now
+        self._unclaimed[lv] = (row.offer, since)
+        return now - since > OFFER_SECONDS
 
     def _work_and_plan(self, unit: facts.Unit) -> None:
         lv, began = unit.lv, self._world.clock.monotonic()
@@ -193,8 +221,11 @@ class Reconciler:
                 self._progress.pop(lv, None)
             else:
                 latest = SELDOM if decision.step in _PATIENT else LATEST
-                interval = min(max(interval * 2, SOONEST), latest)
-                if unit.tags.source and unit.clone:
+                first = TOLD if unit.tags.lent or unit.tags.copy else SOONEST
+                interval = min(max(interval * 2, first), latest)
+                if unit.write_waits:
+                    interval = SOONEST
+                elif unit.tags.source and unit.clone:
                     interval = self._until_hydrated(unit)
                 self._due[lv] = (self._world.clock.monotonic() + interval,
                                  interval)
@@ -304,6 +335,11 @@ class Reconciler:
             if decision.step is Step.ASK_SHOW:
                 answers['shown'][ask] = self._world.peers.show(ask.node,
                                                                ask.lv)
+            elif decision.step is Step.CLAIM:
+                assert unit.tags.volume is not None
+                self._world.peers.hand_over(
+                    ask.node, unit.tags.volume, here,
+                    self._world.settings.pool)
             else:
                 answers['agreed'][ask.node] = self._world.peers.agrees(
                     ask.node, unit.tags.volume or '', here)

@@ -19,14 +19,18 @@ point leaves what the reconciler finds and settles.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import typing
 import uuid
 
 from oslo_log import log as logging
 from oslo_utils import excutils
 
+from cinder_dmclone import copies
 from cinder_dmclone import exceptions
 from cinder_dmclone import facts
+from cinder_dmclone import gate
 from cinder_dmclone.iscsi import exporter
 from cinder_dmclone import names
 from cinder_dmclone import records
@@ -61,32 +65,67 @@ def relocate(world: World, row: rows.Row, peer: str,
         does not clean up
     :raises DatabaseAway: the outcome is not known; it is settled later
     """
-    room = _room(world, row, peer)
-    copy = records.Location(peer, str(uuid.uuid4()))
+    room = find_room(world, row, peer)
     # Whatever would stop the seal is found before anything is made.
     check_sealable(world, row)
-    row = world.rows.offer(row, copy, purpose)
-    try:
-        spec = lend(world, row, room)
-        path = world.peers.prepare(
-            peer, spec, room.group, front=purpose.attachment is not None,
-            seconds=world.settings.budget * PREPARE_PART)
+    row = offer(world, row, peer, purpose)
+    with undone(world, row):
+        path = prepare_there(world, row, room, purpose)
         seal(world, row)
-        committed = world.rows.commit(row, rows.Owner(copy, room.pool),
-                                      purpose)
+        committed = commit(world, row, room.pool, purpose)
+    return Outcome(committed, path)
+
+
+@contextlib.contextmanager
+def undone(world: World, row: rows.Row) -> typing.Iterator[None]:
+    """Withdraw the row's offer if what happens inside fails."""
+    try:
+        yield
     except exceptions.DatabaseAway:
         raise
     except Exception:
         with excutils.save_and_reraise_exception():
             _undo(world, row)
-    world.peers.nudge(peer, row.id)
+
+
+def offer(world: World, row: rows.Row, peer: str,
+          purpose: rows.Purpose) -> rows.Row:
+    """Write down a copy that has never been before; the row as it is now."""
+    copy = records.Location(peer, str(uuid.uuid4()))
+    return world.rows.offer(row, copy, purpose)
+
+
+def prepare_there(world: World, row: rows.Row, room: rpc.Room,
+                  purpose: rows.Purpose) -> str:
+    """Lend to the offered copy and have it built; the path of its front."""
+    assert row.offer is not None
+    spec = lend(world, row, room)
+    return world.peers.prepare(
+        row.offer.node, spec, room.group,
+        front=purpose.attachment is not None, gated=purpose.live,
+        seconds=world.settings.budget * PREPARE_PART)
+
+
+def commit(world: World, row: rows.Row, pool: str,
+           purpose: rows.Purpose) -> rows.Row:
+    """Make the offered copy the volume; there is no way back.
+
+    :param pool: the pool of the copy's node
+    """
+    copy = row.offer
+    assert copy is not None
+    committed = world.rows.commit(row, rows.Owner(copy, pool), purpose)
+    world.peers.nudge(copy.node, row.id)
     LOG.info('Volume %(volume)s moved from %(here)s to %(there)s.',
              {'volume': row.id, 'here': row.owner, 'there': copy})
-    return Outcome(committed, path)
+    return committed
 
 
-def _room(world: World, row: rows.Row, peer: str) -> rpc.Room:
-    """Ask the peer for room before anything is written down."""
+def find_room(world: World, row: rows.Row, peer: str) -> rpc.Room:
+    """Ask the peer for room before anything is written down.
+
+    :raises CannotRelocate: if there is none, or its disks do not fit
+    """
     def cannot(reason: str) -> exceptions.CannotRelocate:
         return exceptions.CannotRelocate(
             volume=row.id, node=world.settings.node, peer=peer,
@@ -96,9 +135,6 @@ def _room(world: World, row: rows.Row, peer: str) -> rpc.Room:
     lv = report.lvs.get(names.data_lv(row.lv))
     if lv is None:
         raise cannot(f'its LV {names.data_lv(row.lv)} is missing')
-    if row.source:
-        raise cannot(f'it is still hydrating from {row.source.node}; try '
-                     'again when that has finished')
     room = world.peers.room(peer, lv.size)
     if room.free < lv.size:
         raise cannot(f'{peer} has not enough room: the volume needs '
@@ -111,7 +147,7 @@ def _room(world: World, row: rows.Row, peer: str) -> rpc.Room:
 
 # -- the lender's steps -----------------------------------------------------
 
-def lend(world: World, row: rows.Row, room: rpc.Room) -> stack.Copy:
+def lend(world: World, row: rows.Row, room: rpc.Room) -> copies.Copy:
     """Mark the LV lent, durably, and export it to the borrower."""
     copy = row.offer
     assert copy is not None
@@ -123,7 +159,7 @@ def lend(world: World, row: rows.Row, room: rpc.Room) -> stack.Copy:
     export(world, unit, tag)
     assert unit.data is not None
     iqn = _iqn(world, unit, tag)
-    return stack.Copy(
+    return copies.Copy(
         volume=row.id, generation=tag.generation, lv=copy.lv,
         lender=row.owner, iqn=iqn, portal=world.settings.portal,
         size=unit.data.size, block=world.group.report().block_size,
@@ -158,40 +194,49 @@ def reclaim(world: World, unit: facts.Unit, tag: records.Lent) -> None:
     world.group.flush()
 
 
-def check_sealable(world: World, row: rows.Row) -> facts.Unit:
+def check_sealable(world: World, row: rows.Row,
+                   live: bool = False) -> facts.Unit:
     """Whether no writer has the volume open here.
 
+    :param live: a front may be open, it can be gated
     :raises CannotRelocate: if one has
     """
     unit = stack.refresh(world, row.lv)
     for name in unit.of_kind(*names.WRITERS):
-        if unit.is_held(name):
+        gateable = live and name.kind is names.Kind.FRONT
+        if unit.is_held(name) and not gateable:
             raise exceptions.CannotRelocate(
                 volume=row.id, node=world.settings.node, peer='another node',
                 reason=f'{name} is in use')
     return unit
 
 
-def seal(world: World, row: rows.Row) -> None:
-    """Leave no writer on the LV, then make durable what was written.
+def seal(world: World, row: rows.Row, live: bool = False) -> None:
+    """Leave no writer on the volume, then make durable what was written.
 
-    The fence is observed: the kernel's open count must equal our read-only
-    loans. Flushing is needed because flushes on the borrower reach only the
-    borrower's disk.
+    The fence is observed: the kernel's open count of what the consumers lead
+    to must equal our read-only loans and gated fronts. Flushing is needed
+    because flushes on the borrower reach only the borrower's disk.
 
-    :raises CannotRelocate: if somebody has the LV open
+    :param live: gate a front that is open, instead of giving up
+    :raises CannotRelocate: if somebody else has it open
     """
-    unit = check_sealable(world, row)
+    unit = check_sealable(world, row, live)
+    if live and unit.of_kind(names.Kind.FRONT):
+        gate.prepare(world, unit)
+    allowed = len(unit.of_kind(names.Kind.LOAN))
     for name in unit.of_kind(*names.WRITERS):
-        stack.drop(world, unit, name)
-    assert unit.data is not None and unit.data.devnum
-    openers = world.dm.open_count(unit.data.devnum)
-    loans = len(unit.of_kind(names.Kind.LOAN))
-    if openers != loans:
+        if unit.is_held(name):
+            gate.close(world, unit, name)
+            allowed += 1
+        else:
+            stack.drop(world, unit, name)
+    openers = world.dm.open_count(stack.top(unit))
+    if openers != allowed:
         raise exceptions.CannotRelocate(
             volume=row.id, node=world.settings.node, peer='another node',
-            reason=f'its LV is open {openers} times instead of {loans}')
-    world.dm.flush(unit.data.path)
+            reason=f'it is open {openers} times instead of {allowed}')
+    stack.flush(world, unit)
 
 
 def withdraw(world: World, row: rows.Row) -> rows.Row:
@@ -223,7 +268,7 @@ def _undo(world: World, row: rows.Row) -> None:
 
 # -- the borrower's steps ---------------------------------------------------
 
-def prepare(world: World, copy: stack.Copy, front: bool,
+def prepare(world: World, copy: copies.Copy, front: bool, gated: bool,
             seconds: float) -> str:
     """Build the offered copy; the caller holds the volume's lock here.
 
@@ -237,7 +282,6 @@ def prepare(world: World, copy: stack.Copy, front: bool,
     started = world.clock.monotonic()
     settings = world.settings
     here = records.Location(settings.node, copy.lv)
-    path = names.front(settings.host, copy.lv).path
     row = world.rows.get(copy.volume)
     if (not row or row.deleted or row.offer != here
             or row.generation + 1 != copy.generation
@@ -246,8 +290,10 @@ def prepare(world: World, copy: stack.Copy, front: bool,
             node=settings.node, what='to prepare a copy', reason='the '
             f'database does not offer {here}')
     unit = stack.refresh(world, copy.lv)
-    if unit.meta_tag and unit.meta_tag.ready and unit.assembled:
-        return path
+    name = names.front(settings.host, copy.lv)
+    if unit.meta_tag and unit.meta_tag.ready and unit.assembled and (
+            unit.gated(name) == gated):
+        return name.path
     if unit.data:
         stack.teardown(world, unit)
         raise exceptions.PeerRefused(
@@ -255,6 +301,10 @@ def prepare(world: World, copy: stack.Copy, front: bool,
             'earlier attempt with the same LV was interrupted')
     try:
         stack.build(world, copy, front)
+        if gated:
+            unit = stack.refresh(world, copy.lv)
+            gate.prepare(world, unit)
+            gate.close(world, unit, name)
         if world.clock.monotonic() - started > seconds:
             raise exceptions.PeerRefused(
                 node=settings.node, what='to prepare a copy',
@@ -262,20 +312,24 @@ def prepare(world: World, copy: stack.Copy, front: bool,
     except Exception:
         with excutils.save_and_reraise_exception():
             stack.teardown(world, stack.refresh(world, copy.lv))
-    return path
+    return name.path
 
 
 def adopt(world: World, unit: facts.Unit, row: rows.Row) -> None:
     """Become the owner the row already names; durable before hydration."""
+    for name in unit.of_kind(names.Kind.FRONT, names.Kind.CLONE):
+        # What was read before the commit may be older than the volume.
+        world.dm.drop_cache(name.path)
+    # A server waits for this. The tag matters for a boot only, and may be
+    # more cautious than the row.
+    if unit.of_kind(*names.GATE):
+        gate.open(world, unit)
     stale = [tag for tag in (unit.tags.copy,) if tag]
     own = records.Own(row.generation, row.id)
     world.group.retag(names.data_lv(unit.lv),
                       add=[records.print_tag(own)],
                       remove=[records.print_tag(tag) for tag in stale])
     world.group.flush()
-    for name in unit.of_kind(names.Kind.FRONT):
-        # What was read before the commit may be older than the volume.
-        world.dm.drop_cache(name.path)
 
 
 def discard(world: World, volume_id: str, lv: str) -> None:
@@ -298,4 +352,5 @@ def discard(world: World, volume_id: str, lv: str) -> None:
         raise exceptions.PeerRefused(
             node=world.settings.node, what='to destroy a copy',
             reason=f'{here} is lent, or ahead of the database')
+    gate.give_up(world, unit)
     stack.teardown(world, unit)

@@ -96,9 +96,30 @@ class Row:
     def source(self) -> records.Location | None:
         return self.record.source
 
+    def connected_at(self, host: str) -> tuple[Attachment, ...]:
+        """Attachments that are connected on a host."""
+        return tuple(a for a in self.attachments
+                     if a.connected and a.host == host)
+
     @property
     def offer(self) -> records.Location | None:
         return self.record.offer
+
+    @property
+    def migration(self) -> Attachment | None:
+        """The attachment that a live migration's offer is for.
+
+        A server has the volume here, and its attachment where the offer
+        points is there. Before the manager has written down the connector
+        it is one that waits.
+        """
+        here = self.connected_at(self.node.partition('@')[0])
+        if not self.offer or not here:
+            return None
+        there = self.connected_at(self.offer.node.partition('@')[0])
+        waiting = (a for a in self.attachments
+                   if not a.connected and a.instance == here[0].instance)
+        return next(iter((*there, *waiting)), None)
 
     def attachment(self, attachment_id: str) -> Attachment | None:
         return next((a for a in self.attachments if a.id == attachment_id),
@@ -107,9 +128,13 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Purpose:
-    """Why a volume moves: for an attachment, or by ``migrate`` (None)."""
+    """Why a volume moves: for an attachment, or by ``migrate`` (None).
+
+    ``live``: a server that is live-migrated has the volume here too.
+    """
 
     attachment: str | None
+    live: bool = False
 
     @property
     def statuses(self) -> tuple[str, ...]:
@@ -203,6 +228,9 @@ class RowStore:
     def commit(self, row: Row, owner: Owner, purpose: Purpose) -> Row:
         """Make the offered copy the volume: the point of no return.
 
+        For a live migration nothing but owner and offer has to be as before:
+        whatever else goes on with the volume, its server is there now.
+
         Sets what Cinder's own driver migration sets
         (``VolumeManager.migrate_volume``), in one UPDATE.
         """
@@ -217,8 +245,9 @@ class RowStore:
             'service_uuid': service.uuid,
             'availability_zone': service.availability_zone,
         }
-        return self._swap(row, 'commit', values,
-                          *self._conditions(row, purpose))
+        conditions = ((self._owner_columns(row), []) if purpose.live
+                      else self._conditions(row, purpose))
+        return self._swap(row, 'commit', values, *conditions)
 
     def complete(self, row: Row) -> Row:
         """Write down that the volume no longer needs its source."""
@@ -246,8 +275,9 @@ class RowStore:
         if purpose.attachment:
             filters.append(sa.exists().where(
                 mine, attachment.id == purpose.attachment))
-            filters.append(sa.not_(sa.exists().where(
-                mine, attachment.id != purpose.attachment)))
+            if not purpose.live:
+                filters.append(sa.not_(sa.exists().where(
+                    mine, attachment.id != purpose.attachment)))
         else:
             filters.append(sa.not_(sa.exists().where(mine)))
         return expected, filters

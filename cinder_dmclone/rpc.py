@@ -22,10 +22,10 @@ from oslo_config import cfg
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
+from cinder_dmclone import copies
 from cinder_dmclone import exceptions
 from cinder_dmclone import facts
 from cinder_dmclone import records
-from cinder_dmclone import stack
 
 if typing.TYPE_CHECKING:
     from cinder_dmclone import service
@@ -39,6 +39,9 @@ VERSION = '1.0'
 # Part of rpc_response_timeout for a question that needs no work.
 QUERY_PART = 10 / 60
 
+
+# For handing over a volume: gate, flush, commit.
+HAND_PART = 30 / 60
 
 # A message bus that is away must not hold up a call for ever.
 SEND_RETRIES = 2
@@ -92,17 +95,27 @@ class Peers:
         """
         return Room(**self._call(node, 'room', size=int(size)))
 
-    def prepare(self, node: str, copy: stack.Copy, group: str, front: bool,
-                seconds: float) -> str:
+    def prepare(self, node: str, copy: copies.Copy, group: str, front: bool,
+                gated: bool, seconds: float) -> str:
         """Let ``node`` build a copy; returns the path of its front.
 
         :param group: uuid the node's volume group must have
+        :param gated: whether writes to the front have to wait
         :param seconds: the node undoes the copy if it takes longer
         """
         body = dataclasses.asdict(copy)
         body['lender'] = str(copy.lender)
         return self._call(node, 'prepare', seconds, copy=body, group=group,
-                          front=front, seconds=seconds)
+                          front=front, gated=gated, seconds=seconds)
+
+    def hand_over(self, node: str, volume: str, copy: records.Location,
+                  pool: str) -> None:
+        """Ask the home node to make the copy the volume: a server writes.
+
+        :param pool: the pool of the copy's node
+        """
+        self._call(node, 'hand_over', CONF.rpc_response_timeout * HAND_PART,
+                   volume=volume, copy=str(copy), pool=pool)
 
     def discard(self, node: str, volume: str, lv: str) -> None:
         """Let ``node`` destroy a copy whose offer was withdrawn."""
@@ -170,11 +183,16 @@ class Endpoint:
             return dataclasses.asdict(self._node.room(size))
 
     def prepare(self, context: typing.Any, copy: dict, group: str,
-                front: bool, seconds: float) -> str:
+                front: bool, gated: bool, seconds: float) -> str:
         with _crossing():
             copy['lender'] = records.Location.parse(copy['lender'])
-            return self._node.prepare(stack.Copy(**copy), group, front,
-                                      seconds)
+            return self._node.prepare(copies.Copy(**copy), group, front,
+                                      gated, seconds)
+
+    def hand_over(self, context: typing.Any, volume: str, copy: str,
+                  pool: str) -> None:
+        with _crossing():
+            self._node.hand_over(volume, records.Location.parse(copy), pool)
 
     def discard(self, context: typing.Any, volume: str, lv: str) -> None:
         with _crossing():

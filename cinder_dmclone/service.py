@@ -15,17 +15,17 @@ from cinder.message import message_field
 from cinder import context as cinder_context
 from oslo_log import log as logging
 
+from cinder_dmclone import answers
 from cinder_dmclone import decide
-from cinder_dmclone.dm import metadata
 from cinder_dmclone import exceptions
 from cinder_dmclone import facts
+from cinder_dmclone import handover
 from cinder_dmclone import names
 from cinder_dmclone import placement
 from cinder_dmclone import reconciler
 from cinder_dmclone import records
 from cinder_dmclone import relocation
 from cinder_dmclone import rows
-from cinder_dmclone import rpc
 from cinder_dmclone import serving
 from cinder_dmclone import stack
 from cinder_dmclone import units
@@ -34,14 +34,12 @@ from cinder_dmclone import world as world_module
 LOG = logging.getLogger(__name__)
 
 
-class NodeService:
+class NodeService(answers.Answers):
     """The entry points of one node."""
 
     def __init__(self, world: world_module.World,
                  loop: reconciler.Reconciler) -> None:
-        self._world = world
-        self._loop = loop
-        self._node = world.settings.node
+        super().__init__(world, loop)
         # Volumes that this process copies to or from; their devices are not
         # open all the time.
         self._copying: set[str] = set()
@@ -140,9 +138,12 @@ class NodeService:
                                              reason=found.why)
             self._tell_user(row, refusal)
             raise refusal
-        if found.how is placement.How.RELOCATE:
+        if found.how in (placement.How.RELOCATE, placement.How.LIVE):
             assert found.peer is not None
-            return self._relocate(row, found.peer, found.attachment)
+            return self._relocate(row, found.peer, rows.Purpose(
+                found.attachment, found.how is placement.How.LIVE))
+        if found.how is not placement.How.FRONT:
+            self._require_unoffered(row)
         if unit.data is None or (unit.tags.source and not unit.assembled):
             raise exceptions.CannotServe(
                 volume=row.id, node=self._node, reason='its devices cannot '
@@ -157,20 +158,23 @@ class NodeService:
         return serving.local(name.path)
 
     def _relocate(self, row: rows.Row, peer: str,
-                  attachment: str | None) -> dict:
+                  purpose: rows.Purpose) -> dict:
         try:
             if row.id in self._copying:
                 raise exceptions.CannotRelocate(
                     volume=row.id, node=self._node, peer=peer,
                     reason='an image is being copied; try again later')
-            outcome = relocation.relocate(self._world, row, peer,
-                                          rows.Purpose(attachment))
+            if purpose.live:
+                path = handover.offer(self._world, row, peer, purpose)
+            else:
+                path = relocation.relocate(self._world, row, peer,
+                                           purpose).path
         except exceptions.DMCloneException as error:
             self._tell_user(row, error)
             raise
         finally:
             self._loop.nominate(row.lv)
-        return serving.local(outcome.path)
+        return serving.local(path)
 
     def _tell_user(self, row: rows.Row,
                    error: exceptions.DMCloneException) -> None:
@@ -214,6 +218,10 @@ class NodeService:
         row, unit, world = known.row, known.unit, self._world
         assert row is not None
         host = world.settings.host
+        if row.offer:
+            row, moved = self._end_offer(row, unit, connector)
+            if moved:
+                return True
         shared = False
         if connector is None or connector.get('host') != host:
             initiator = (connector or {}).get('initiator')
@@ -228,6 +236,39 @@ class NodeService:
             if not here:
                 world.dm.remove(str(names.local_io(unit.lv)))
         return shared
+
+    def _end_offer(self, row: rows.Row, unit: facts.Unit,
+                   connector: dict | None) -> tuple[rows.Row, bool]:
+        """What the end of an attachment means for a live migration.
+
+        Nova deletes the attachment of the node that the server is not on:
+        here after a success, there after a failure. Errors it only logs, so
+        neither is taken at its word: a server that has its device open here
+        has not moved.
+
+        :returns: the row, and whether there is nothing more to do
+        :raises DeviceBusy: if the server is here
+        """
+        copy, host = row.offer, self._world.settings.host
+        assert copy is not None
+        attachment = row.migration
+        moved = (connector is not None and connector.get('host') == host
+                 and attachment is not None
+                 and attachment.status == 'attached')
+        front = names.front(host, unit.lv)
+        if unit.is_open(front) and (
+                connector is None or connector.get('host') == host):
+            raise exceptions.DeviceBusy(device=front)
+        try:
+            if moved:
+                pool = self._world.peers.room(copy.node, 0).pool
+                handover.hand_over(self._world, row, copy, pool)
+                return row, True
+            there = copy.node.partition('@')[0]
+            row = relocation.withdraw(self._world, row)
+            return row, (connector or {}).get('host') == there
+        finally:
+            self._loop.nominate(row.lv)
 
     def migrate(self, volume_id: str, host: str) -> bool:
         """Move a volume nobody is attached to.
@@ -248,84 +289,7 @@ class NodeService:
                 self._loop.nominate(known.unit.lv)
         return True
 
-    # -- what other nodes ask -----------------------------------------------
-
-    def room(self, size: int) -> rpc.Room:
-        """What this node could take in; takes no lock.
-
-        :param size: of the volume it is about, in bytes
-        :raises NoRoom: if there is none for the clone's metadata
-        """
-        world, settings = self._world, self._world.settings
-        report = world.group.report()
-        shared = world.meta_group.name == world.group.name
-        meta = report if shared else world.meta_group.report()
-        needed = int(metadata.size(units.Bytes(size), settings.region_size))
-        needed += -needed % meta.extent_size
-        if meta.free < needed:
-            raise exceptions.NoRoom(group=meta.name, node=self._node,
-                                    needed=needed, free=meta.free)
-        return rpc.Room(
-            pool=settings.pool, group=report.uuid,
-            free=report.free - (needed if shared else 0),
-            block=report.block_size, initiator=world.importer.initiator())
-
-    def prepare(self, copy: stack.Copy, group: str, front: bool,
-                seconds: float) -> str:
-        """Build an offered copy; see ``relocation.prepare``."""
-        mine = self._world.group.report().uuid
-        if group != mine:
-            raise exceptions.PeerRefused(
-                node=self._node, what='to prepare a copy',
-                reason=f'its volume group is {mine}, not {group}; is there '
-                'another node of this name?')
-        with self._locked(copy.volume):
-            try:
-                return relocation.prepare(self._world, copy, front, seconds)
-            finally:
-                self._loop.nominate(copy.lv)
-
-    def discard(self, volume_id: str, lv: str) -> None:
-        """Destroy a withdrawn copy; see ``relocation.discard``."""
-        with self._world.locks.volume(volume_id, reconciler.LOCK_SECONDS):
-            relocation.discard(self._world, volume_id, lv)
-
-    def agrees(self, volume_id: str, copy: records.Location) -> bool:
-        """Whether a copy elsewhere may go; takes no lock.
-
-        A copy's LV is never offered twice: once this is true it stays true.
-        """
-        row = self._world.rows.get(volume_id)
-        return bool(row and copy not in (row.owner, row.offer, row.source))
-
-    def show(self, lv: str) -> facts.Shown:
-        """What this node has under an LV uuid, now; takes no lock."""
-        report = self._world.group.report()
-        unit = stack.refresh(self._world, lv)
-        own = unit.tags.own
-        if unit.data is None:
-            state = 'missing'
-        elif unit.tags.copy:
-            state = 'copy'
-        elif not own or unit.unreadable:
-            state = 'unclear'
-        elif unit.tags.source or unit.assembled:
-            state = 'hydrating'
-        else:
-            state = 'complete'
-        return facts.Shown(
-            state=state, generation=own.generation if own else 0,
-            size=unit.data.size if unit.data else 0, group=report.uuid)
-
-    def nudge(self, volume_id: str) -> None:
-        """Look at a volume soon."""
-        self._loop.nominate(volume_id)
-
     # -- helpers ------------------------------------------------------------
-
-    def _locked(self, volume_id: str) -> typing.ContextManager[None]:
-        return self._world.locks.volume(volume_id,
-                                        self._world.settings.budget)
 
     @contextlib.contextmanager
     def _home(self, volume_id: str) -> typing.Iterator[facts.Facts]:
@@ -333,7 +297,10 @@ class NodeService:
         with self._locked(volume_id):
             row = self._row(volume_id)
             self._require_home(row)
-            yield self._settled(row)
+            known = self._settled(row)
+            assert known.row is not None
+            self._require_unoffered(known.row)
+            yield known
 
     def _settled(self, row: rows.Row) -> facts.Facts:
         decision, known = self._loop.settle(row)
@@ -344,18 +311,11 @@ class NodeService:
                                          reason=decision.why + silent)
         return known
 
-    def _row(self, volume_id: str) -> rows.Row:
-        row = self._world.rows.get(volume_id)
-        if row is None or row.deleted:
-            raise exceptions.CannotServe(
-                volume=volume_id, node=self._node,
-                reason='the database has no such volume')
-        return row
-
     def _owner(self, volume_id: str) -> str:
         return self._row(volume_id).node
 
-    def _require_home(self, row: rows.Row) -> None:
-        if row.node != self._node:
-            raise exceptions.NotHome(volume=row.id, owner=row.node,
-                                     node=self._node)
+    def _require_unoffered(self, row: rows.Row) -> None:
+        if row.offer:
+            raise exceptions.CannotServe(
+                volume=row.id, node=self._node, reason='its server is being '
+                f'live-migrated to {row.offer.node}; try again afterwards')

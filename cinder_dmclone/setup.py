@@ -33,7 +33,7 @@ RULE_FOLDERS = ('/etc/udev/rules.d', '/run/udev/rules.d',
                 '/usr/lib/udev/rules.d', '/lib/udev/rules.d')
 
 KEY_FILE = 'dmclone.key'
-TARGETS = ('clone', 'multipath', 'linear')
+TARGETS = ('clone', 'delay', 'error', 'linear', 'multipath')
 
 # Bytes: one volume of 1 GiB, and the metadata of one.
 SMALLEST = {'volume_group': oslo_units.Gi,

@@ -23,11 +23,11 @@ import dataclasses
 
 from oslo_log import log as logging
 
+from cinder_dmclone import copies
 from cinder_dmclone.dm import metadata
 from cinder_dmclone.dm import table
 from cinder_dmclone import exceptions
 from cinder_dmclone import facts
-from cinder_dmclone.iscsi import importer
 from cinder_dmclone import names
 from cinder_dmclone import records
 from cinder_dmclone import units
@@ -40,43 +40,6 @@ Unit = facts.Unit
 
 # Seconds for one login: iscsid gives up a single try after 10.
 LOGIN_SECONDS = 15.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Copy:
-    """A copy to be prepared: what the lender tells the borrower.
-
-    ``size`` and ``block`` (the logical block size) are in bytes.
-    """
-
-    volume: str
-    generation: int
-    lv: str
-    lender: records.Location
-    iqn: str
-    portal: str
-    size: int
-    block: int
-    user: str
-    password: str = dataclasses.field(repr=False)
-
-    @property
-    def tags(self) -> tuple[records.Copy, records.From]:
-        return (records.Copy(self.generation, self.volume),
-                records.From(self.lender.node, self.lender.lv, self.iqn,
-                             self.portal, self.size, self.block))
-
-    @property
-    def source(self) -> importer.Source:
-        return importer.Source(
-            self.iqn, self.portal, self.lender.lv, units.Bytes(self.size),
-            self.block, self.user, self.password)
-
-
-def source_of(tag: records.From) -> importer.Source:
-    """What must be found behind a recorded source; holds no secret."""
-    return importer.Source(tag.iqn, tag.portal, tag.lv,
-                           units.Bytes(tag.size), tag.block, '', '')
 
 
 def refresh(world: World, lv: str) -> Unit:
@@ -95,6 +58,10 @@ def consumer_table(unit: Unit) -> table.Table:
     data = _data(unit)
     whole = data.size.to_sectors()
     clone = unit.device(names.clone(unit.lv))
+    if clone is None and unit.tags.source:
+        raise exceptions.CopyUnusable(
+            lv=unit.lv, volume=unit.tags.volume, node='this node',
+            reason='it is not complete, and its clone is not there')
     if clone is None:
         return table.Table.single(whole, table.Linear(data.devnum))
     old = clone.table.length
@@ -123,6 +90,20 @@ def drop(world: World, unit: Unit, name: names.DeviceName) -> None:
     world.dm.remove(str(name))
 
 
+def top(unit: Unit) -> str:
+    """'major:minor' of what the consumers lead to."""
+    clone = unit.device(names.clone(unit.lv))
+    return clone.devnum if clone else _data(unit).devnum
+
+
+def flush(world: World, unit: Unit) -> None:
+    """Make durable what was written to a volume on this node."""
+    if unit.assembled:
+        world.dm.flush(names.clone(unit.lv).path)
+    # Beyond a clone lies what a volume was extended by meanwhile.
+    world.dm.flush(_data(unit).path)
+
+
 def _data(unit: Unit) -> facts.lvm.LogicalVolume:
     if unit.data is None or not unit.data.devnum:
         raise exceptions.CopyUnusable(
@@ -133,7 +114,7 @@ def _data(unit: Unit) -> facts.lvm.LogicalVolume:
 
 # -- a copy -----------------------------------------------------------------
 
-def build(world: World, copy: Copy, front: bool) -> None:
+def build(world: World, copy: copies.Copy, front: bool) -> None:
     """Make a copy that can be read and written at once; nothing hydrates.
 
     :raises LoginFailed, SourceMismatch: if the lender cannot be reached
@@ -206,13 +187,14 @@ def _unusable(world: World, unit: Unit,
         reason=reason)
 
 
-def _apply_source(world: World, unit: Unit, path: str | None) -> None:
+def _apply_source(world: World, unit: Unit, path: str | None,
+                  queue: bool = True) -> None:
     source = unit.tags.source
     assert source is not None
     world.dm.apply(
         str(names.source(unit.lv)),
         table.Table.single(units.Bytes(source.size).to_sectors(),
-                           table.Multipath(path, queue=True)),
+                           table.Multipath(path, queue)),
         readonly=True, noflush=True)
 
 
@@ -252,29 +234,30 @@ def _regions(amount: units.Bytes, region: units.Sectors) -> int:
     return max(1, amount // region.to_bytes())
 
 
-def reconnect(world: World, unit: Unit) -> bool:
+def reconnect(world: World, unit: Unit, queue: bool = True) -> bool:
     """Give the source its path back if the lender is there again.
 
     The kernel checks nothing when a session recovers, so the disk's identity
     is checked each time.
 
+    :param queue: whether I/O has to wait while there is no path
     :returns: whether the source has a path now
     :raises SourceMismatch, LoginFailed: see there
     """
     source = unit.tags.source
     assert source is not None
-    if not unit.queues:
+    if queue and not unit.queues:
         # A teardown that did not end: I/O would fail, not wait.
         _apply_source(world, unit, unit.disk.devnum if unit.disk else None)
     disk = unit.disk or world.importer.relogin(source.iqn, LOGIN_SECONDS)
     if disk.state != 'LOGGED_IN':
         return False
-    world.importer.verify(source_of(source), disk)
+    world.importer.verify(copies.source_of(source), disk)
     if unit.source and disk.devnum in unit.source.paths:
         world.dm.message(str(names.source(unit.lv)), 'reinstate_path',
                          disk.devnum)
     else:
-        _apply_source(world, unit, disk.devnum)
+        _apply_source(world, unit, disk.devnum, queue)
     return True
 
 
@@ -308,9 +291,10 @@ def swap(world: World, unit: Unit) -> None:
         world.importer.logout(unit.iqn)
     if names.source(unit.lv) in unit.devices:
         _apply_source(world, unit, data.devnum)
-    bare = dataclasses.replace(unit, devices={
-        name: found for name, found in unit.devices.items()
-        if name.kind is not names.Kind.CLONE})
+    bare = dataclasses.replace(
+        unit, tags=dataclasses.replace(unit.tags, source=None), devices={
+            name: found for name, found in unit.devices.items()
+            if name.kind is not names.Kind.CLONE})
     for name in unit.of_kind(*names.CONSUMERS):
         consume(world, bare, name)
     assert unit.tags.source is not None
@@ -319,8 +303,8 @@ def swap(world: World, unit: Unit) -> None:
     flush_records(world)
 
 
-def _quiesce(world: World, unit: Unit) -> None:
-    """Let nothing wait for the lender any more.
+def quiesce(world: World, unit: Unit) -> None:
+    """Let nothing wait for the lender: copying stops, reads fail.
 
     In the other order failed copies are retried without pause, and a removal
     waits for ever for copies that are queued in the source.
@@ -340,7 +324,7 @@ def dismantle(world: World, unit: Unit) -> None:
     wait in a session whose connection is gone, and the clone cannot be
     removed before they end.
     """
-    _quiesce(world, unit)
+    quiesce(world, unit)
     if unit.iqn:
         world.importer.logout(unit.iqn)
     world.dm.remove(str(names.clone(unit.lv)))
@@ -357,11 +341,12 @@ def strip(world: World, unit: Unit) -> None:
     for name in unit.of_kind(names.Kind.FRONT, names.Kind.IO):
         if unit.is_open(name):
             raise exceptions.DeviceBusy(device=name)
-    _quiesce(world, unit)
+    quiesce(world, unit)
     for iqn in unit.exports:
         world.exporter.remove(iqn)
-    for name in unit.of_kind(*names.CONSUMERS):
-        world.dm.remove(str(name))
+    for kinds in (names.CONSUMERS, (names.Kind.HOLD,), (names.Kind.SLUICE,)):
+        for name in unit.of_kind(*kinds):
+            world.dm.remove(str(name))
     dismantle(world, unit)
 
 

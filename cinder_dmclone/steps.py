@@ -14,6 +14,7 @@ from oslo_log import log as logging
 from cinder_dmclone import decide
 from cinder_dmclone import exceptions
 from cinder_dmclone import facts
+from cinder_dmclone import gate
 from cinder_dmclone import relocation
 from cinder_dmclone import rows
 from cinder_dmclone import serving
@@ -59,7 +60,9 @@ def _assemble(world: World, decision: Decision, known: Facts) -> None:
 
 
 def _reconnect(world: World, decision: Decision, known: Facts) -> None:
-    if not stack.reconnect(world, known.unit):
+    # Where the server is, or will be: there I/O waits, elsewhere it fails.
+    queue = known.home or bool(known.unit.tags.copy)
+    if not stack.reconnect(world, known.unit, queue):
         raise exceptions.NotYet(
             volume=_row(known).id, node=world.settings.node,
             reason='the lender cannot be reached')
@@ -74,13 +77,34 @@ def _finish(world: World, decision: Decision, known: Facts) -> None:
         raise exceptions.NotYet(
             volume=_row(known).id, node=world.settings.node,
             reason='the clone is not complete on disk')
+    source = known.unit.tags.source
     stack.swap(world, known.unit)
+    if not known.home and source:
+        # Named by no row: this is how it learns that it may go.
+        world.peers.nudge(source.node, _row(known).id)
+
+
+def _pause(world: World, decision: Decision, known: Facts) -> None:
+    stack.quiesce(world, known.unit)
+
+
+def _reject(world: World, decision: Decision, known: Facts) -> None:
+    gate.reject(world, known.unit)
+
+
+def _open(world: World, decision: Decision, known: Facts) -> None:
+    gate.open(world, known.unit)
+
+
+def _fence(world: World, decision: Decision, known: Facts) -> None:
+    for front in decision.drop:
+        gate.fence(world, known.unit, front)
 
 
 def _complete(world: World, decision: Decision, known: Facts) -> None:
     row = _row(known)
     stack.dismantle(world, known.unit)
-    if row.source:
+    if known.home and row.source:
         world.rows.complete(row)
         world.peers.nudge(row.source.node, row.id)
 
@@ -105,6 +129,7 @@ def _strip(world: World, decision: Decision, known: Facts) -> None:
 
 
 def _discard(world: World, decision: Decision, known: Facts) -> None:
+    gate.give_up(world, known.unit)
     stack.teardown(world, known.unit)
 
 
@@ -117,6 +142,10 @@ _STEPS: dict[Step, typing.Callable[[World, Decision, Facts], None]] = {
     Step.HYDRATE: _hydrate,
     Step.FINISH: _finish,
     Step.COMPLETE: _complete,
+    Step.PAUSE: _pause,
+    Step.REJECT: _reject,
+    Step.OPEN: _open,
+    Step.FENCE: _fence,
     Step.CONSUMERS: _consumers,
     Step.LEND: _lend,
     # The LV itself goes after it was erased, without the lock.

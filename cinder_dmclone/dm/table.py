@@ -132,6 +132,49 @@ class Multipath:
 
 
 @dataclasses.dataclass(frozen=True)
+class Gate:
+    """Reads and flushes pass to ``device``, writes and discards to ``hold``.
+
+    dm-delay without delays: it has a device for each of the three
+    (``delay_map`` in dm-delay.c; dm core sends the data of a write that
+    begins with a flush without that flush).
+    """
+
+    type: ClassVar[str] = 'delay'
+    device: str
+    offset: Sectors
+    hold: str
+    hold_offset: Sectors
+
+    def __str__(self) -> str:
+        passes = f'{_devnum(self.device)} {self.offset} 0'
+        return f'{passes} {_devnum(self.hold)} {self.hold_offset} 0 {passes}'
+
+    @classmethod
+    def parse(cls, words: Iterator[str]) -> Self:
+        device, offset, *rest = words
+        found = cls(_devnum(device), Sectors(int(offset)), _devnum(rest[1]),
+                    Sectors(int(rest[2])))
+        if str(found).split() != [device, offset, *rest]:
+            raise ValueError('a delay that is no gate')
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Error:
+    """Every I/O fails."""
+
+    type: ClassVar[str] = 'error'
+
+    def __str__(self) -> str:
+        return ''
+
+    @classmethod
+    def parse(cls, words: Iterator[str]) -> Self:
+        return cls()
+
+
+@dataclasses.dataclass(frozen=True)
 class Other:
     """A target this driver does not make, kept as text."""
 
@@ -142,8 +185,9 @@ class Other:
         return self.parameters
 
 
-Target = Linear | Clone | Multipath | Other
-_TARGETS = {target.type: target for target in (Linear, Clone, Multipath)}
+Target = Linear | Clone | Multipath | Gate | Error | Other
+_TARGETS = {target.type: target
+            for target in (Linear, Clone, Multipath, Gate, Error)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +212,7 @@ class Segment:
         if kind in _TARGETS:
             try:
                 target = _TARGETS[kind].parse(iter(words))
-            except (StopIteration, ValueError):
+            except (StopIteration, ValueError, IndexError):
                 pass  # one that somebody else made; it equals none of ours
         return cls(Sectors(int(start)), Sectors(int(length)), target)
 

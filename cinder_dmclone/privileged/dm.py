@@ -26,7 +26,7 @@ COLUMNS = ('name', 'uuid', 'major', 'minor', 'open', 'suspended', 'readonly',
 _VERBS = frozenset([
     'enable_hydration', 'disable_hydration', 'fail_if_no_path',
     'queue_if_no_path', 'reinstate_path'])
-_MODULES = ('dm-clone', 'dm-multipath', 'dm-round-robin')
+_MODULES = ('dm-clone', 'dm-delay', 'dm-multipath', 'dm-round-robin')
 
 _NAME = re.compile(r'dmclone-[A-Za-z0-9_.+-]{1,112}')
 _ARGUMENT = re.compile(r'\d+(:\d+)?')

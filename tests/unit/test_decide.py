@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state table: row, tags on the lender A, tags on the borrower B.
 
-Rows of the table that need live migration or chains are not decided yet.
+Live migration and chains are shown as a whole in test_migration and
+test_chain.
 """
 
 from __future__ import annotations
@@ -251,8 +252,8 @@ class DecideTest(base.TestCase):
                 (Step.REPORT, {'generation': 1}),
                 (Step.REPORT, {'size': SIZE - 512}),
                 (Step.REPORT, {'state': 'unclear'}),
-                (Step.WAIT, {'state': 'hydrating'}),
-                (Step.WAIT, {'state': 'copy'})):
+                (Step.LEND, {'state': 'hydrating'}),
+                (Step.LEND, {'state': 'copy'})):
             shown = dataclasses.replace(COMPLETE, **changed)
             self.assertIs(step, self.step(A, AT_B, lent, shown={BY: shown}))
 
@@ -305,6 +306,15 @@ class DecideTest(base.TestCase):
         self.assertIs(Step.CONSUMERS, self.step(A, HYDRATING, found))
         self.assertEqual({front}, self.decision.drop)
         found = unit(X, OWN_X, LENT_Y, devices=devices(front, opened=True))
+        self.assertIs(Step.FENCE, self.step(A, HYDRATING, found))
+        self.assertEqual({front}, self.decision.drop)
+        fenced = {front: dataclasses.replace(
+            found.devices[front], table=table.Table.single(
+                units.Sectors(8), table.Error()))}
+        found = dataclasses.replace(found, devices=fenced)
+        self.assertIs(Step.WAIT, self.step(A, HYDRATING, found))
+        serve = names.serve(X)
+        found = unit(X, OWN_X, LENT_Y, devices=devices(serve, opened=True))
         self.assertIs(Step.REPORT, self.step(A, HYDRATING, found))
 
     def test_lost_front_comes_back(self) -> None:

@@ -58,10 +58,25 @@ class ServerTest(base.TestCase):
             found = place(row('reserved', reserved(), migration=migration))
             self.assertIs(How.RELOCATE, found.how)
 
-    def test_nova_live_migration_is_refused_for_now(self) -> None:
-        found = place(row('in-use', attached(), reserved()))
+    def test_nova_live_migration(self) -> None:
+        for attachments in (
+                (attached(), reserved()),
+                (attached(), attached('b', 'new', 'attaching')),
+                # What Cinder leaves of a request that failed.
+                (attached(), reserved('left'), reserved())):
+            found = place(row('in-use', *attachments))
+            self.assertEqual((How.LIVE, PEER), (found.how, found.peer))
+
+    def test_nova_live_migration_of_another_server(self) -> None:
+        found = place(row('in-use', attached(), reserved(instance='other')))
         self.assertIs(How.REFUSE, found.how)
-        self.assertIn('not supported yet', found.why)
+        self.assertIn('old', found.why)
+
+    def test_nova_live_migration_with_one_left_elsewhere(self) -> None:
+        found = place(row('in-use', attached(), attached('c', 'left'),
+                          reserved()))
+        self.assertIs(How.REFUSE, found.how)
+        self.assertIn('attachment delete', found.why)
 
     def test_nova_attach_to_a_node_that_is_down(self) -> None:
         found = place(row('reserved', reserved()), up=False)

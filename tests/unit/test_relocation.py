@@ -67,16 +67,6 @@ class MoveTest(base.CloudTestCase):
             lv.flush()
         self.assert_settled(data)
 
-    def test_back_before_it_has_hydrated_is_refused(self) -> None:
-        attachment, path = self.relocated()
-        self.cloud.detach(self.volume, attachment, self.b)
-        attachment = self.cloud.reserve(self.volume)
-        with self.assertRaisesRegex(exceptions.CannotRelocate,
-                                    'still hydrating'):
-            self.cloud.connect(self.volume, attachment, self.a)
-        self.cloud.settle()
-        self.cloud.connect(self.volume, attachment, self.a)
-
     def test_no_discards_while_hydrating(self) -> None:
         """A discard would show what another tenant left."""
         _, path = self.relocated()

@@ -279,6 +279,17 @@ class Cloud:
         assert info['driver_volume_type'] == 'local', info
         return info['data']['device_path']
 
+    def migrate(self, volume_id: str, node: Node) -> tuple[str, str]:
+        """What Nova asks for before a server moves: attachment and path.
+
+        ``ComputeManager.pre_live_migration`` creates the attachment with its
+        connector, and completes it, while the server runs where it is.
+        """
+        attachment = self.db.attachment(volume_id)
+        path = self.connect(volume_id, attachment, node)
+        self.complete(volume_id, attachment)
+        return attachment, path
+
     def complete(self, volume_id: str, attachment: str) -> None:
         self.db.update_attachment(attachment, attach_status='attached')
         self.db.update(volume_id, status='in-use', attach_status='attached')

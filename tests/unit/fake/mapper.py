@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import typing
 
 from cinder_dmclone.dm import device
@@ -12,66 +11,11 @@ from cinder_dmclone.dm import table
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone import units
+from tests.unit.fake import mapped
 from tests.unit.fake import storage
 
 if typing.TYPE_CHECKING:
     from tests.unit.fake import cloud
-
-
-class Queued(Exception):
-    """The I/O waits for a path: nobody gets an answer now."""
-
-
-class Failed(Exception):
-    """An I/O error."""
-
-
-@dataclasses.dataclass
-class Mapped:
-    """A dm device. ``copied`` and ``phantom`` are a clone's in-core map."""
-
-    name: str
-    devnum: str
-    table: table.Table
-    readonly: bool
-    openers: int = 0
-    hydration: bool = False
-    copied: set[int] = dataclasses.field(default_factory=set)
-    phantom: set[int] = dataclasses.field(default_factory=set)
-    path_failed: bool = False
-    stuck: bool = False
-    broken: status.Mode = status.Mode.RW
-    discards: bool = True
-
-    @property
-    def target(self) -> table.Target:
-        return self.table.segments[0].target
-
-    def queues(self, devnum: str) -> bool:
-        """Whether I/O would wait for ever if this path went."""
-        return any(isinstance(segment.target, table.Multipath)
-                   and segment.target.queue
-                   and segment.target.path == devnum
-                   for segment in self.table.segments)
-
-    def uses(self, devnum: str) -> int:
-        return sum(devnum in _devices(segment.target)
-                   for segment in self.table.segments)
-
-
-def _devices(target: table.Target) -> tuple[str | None, ...]:
-    match target:
-        case table.Linear(device=found):
-            return (found,)
-        case table.Clone():
-            return (target.metadata, target.data, target.source)
-        case table.Multipath():
-            return (target.path,)
-    return ()
-
-
-def _regions(length: int) -> int:
-    return int(units.Sectors(length).to_bytes()) // int(storage.REGION)
 
 
 class Mapper:
@@ -79,7 +23,7 @@ class Mapper:
 
     def __init__(self, node: cloud.Node) -> None:
         self._node = node
-        self.mapped: dict[str, Mapped] = {}
+        self.mapped: dict[str, mapped.Mapped] = {}
 
     # -- the port -----------------------------------------------------------
 
@@ -87,7 +31,7 @@ class Mapper:
         return {name: self._show(found)
                 for name, found in self.mapped.items()}
 
-    def _show(self, found: Mapped) -> device.Device:
+    def _show(self, found: mapped.Mapped) -> device.Device:
         return device.Device(
             name=found.name, devnum=found.devnum, table=found.table,
             uuid=names.UUID_PREFIX + found.name[len(names.DM_PREFIX):],
@@ -112,16 +56,17 @@ class Mapper:
     def apply(self, name: str, new: table.Table, readonly: bool = False,
               noflush: bool = False) -> None:
         for segment in new.segments:
-            for devnum in filter(None, _devices(segment.target)):
+            for devnum in filter(None, mapped.devices(segment.target)):
                 self._check_target(name, devnum, readonly)
         found = self.mapped.get(name)
         if found is None:
-            self.mapped[name] = Mapped(name, self._node.number(), new,
-                                       readonly)
+            self.mapped[name] = mapped.Mapped(
+                name, self._node.number(), new, readonly)
             if new.has(table.Clone):
                 self._load_clone(self.mapped[name])
         elif (found.table, found.readonly) != (new, readonly):
             device._check_change(self._show(found), new)
+            self._check_waiting(found)
             if found.stuck and not self._works(found.devnum):
                 raise exceptions.CommandTimeout(command='dmsetup resume',
                                                 seconds=1)
@@ -132,6 +77,14 @@ class Mapper:
             found.table, found.readonly = new, readonly
             found.discards = True
 
+    def _check_waiting(self, front: mapped.Mapped) -> None:
+        target = front.target
+        hold = isinstance(target, table.Gate) and self._by_devnum(target.hold)
+        if hold and hold.waiting:
+            self._node.complain(f'{front.name} waits for the write it holds')
+            raise exceptions.CommandTimeout(command='dmsetup resume',
+                                            seconds=1)
+
     def _check_target(self, name: str, devnum: str, readonly: bool) -> None:
         disk = self._node.importer.by_devnum(devnum)
         known = disk or self._lv(devnum) or self._by_devnum(devnum)
@@ -140,7 +93,7 @@ class Mapper:
         if disk and not readonly:
             raise _failed('create', f'{name}: {devnum} is read-only')
 
-    def _load_clone(self, clone: Mapped) -> None:
+    def _load_clone(self, clone: mapped.Mapped) -> None:
         target = typing.cast(table.Clone, clone.target)
         meta = self._lv(target.metadata)
         data = self._lv(target.data)
@@ -182,13 +135,23 @@ class Mapper:
                             not self._works(found.devnum)):
                         self._node.complain(f'{name}: failed copies are '
                                             'retried without pause')
-                path = typing.cast(table.Multipath, found.target).path
-                found.table = table.Table.single(
-                    found.table.length, table.Multipath(path, queue=False))
+                self._queue(found, False)
+            case ('queue_if_no_path',):
+                self._queue(found, True)
             case ('reinstate_path', _):
                 found.path_failed = False
+                if self._works(found.devnum):
+                    found.waiting = False
             case _:
                 raise _failed('message', f'unknown message {words}')
+
+    @staticmethod
+    def _queue(found: mapped.Mapped, queue: bool) -> None:
+        path = typing.cast(table.Multipath, found.target).path
+        found.table = table.Table.single(
+            found.table.length, table.Multipath(path, queue))
+        if not queue:
+            found.waiting = False
 
     def clone_status(self, name: str,
                      flush: bool = False) -> status.CloneStatus:
@@ -205,7 +168,7 @@ class Mapper:
             total=clone.table.length.to_regions(target.region_size),
             features=frozenset(features), core=target.core)
 
-    def _commit(self, clone: Mapped) -> None:
+    def _commit(self, clone: mapped.Mapped) -> None:
         """What a flush through a clone does (clone_preresume aside)."""
         target = typing.cast(table.Clone, clone.target)
         meta, data = self._lv(target.metadata), self._lv(target.data)
@@ -240,7 +203,7 @@ class Mapper:
         self.mapped[name].discards = False
 
     def targets(self) -> set[str]:
-        return {'linear', 'clone', 'multipath'}
+        return {'clone', 'delay', 'error', 'linear', 'multipath'}
 
     # -- servers and time ---------------------------------------------------
 
@@ -266,16 +229,21 @@ class Mapper:
             target = typing.cast(table.Clone, clone.target)
             if not self._works(target.source):
                 continue
-            todo = set(range(_regions(clone.table.length))) - clone.copied
+            regions = range(mapped.regions(clone.table.length))
+            todo = set(regions) - clone.copied
             for region in sorted(todo)[:count]:
-                self._write(target.data, region,
-                            self._read(target.source, region))
+                try:
+                    value = self._read(target.source, region)
+                except (mapped.Failed, mapped.Queued):
+                    break
+                self._write(target.data, region, value)
                 clone.copied.add(region)
 
     def lose_paths(self) -> None:
         """Fail every path whose disk does not answer; it stays failed."""
         for found in self.mapped.values():
-            if found.table.has(table.Multipath) and (
+            # A sluice is no disk that could go away.
+            if '-source-' in found.name and (
                     not self._works(found.devnum)):
                 found.path_failed = True
 
@@ -294,11 +262,11 @@ class Mapper:
         return self._node.group.find(devnum) or (
             self._node.meta_group.find(devnum))
 
-    def _by_devnum(self, devnum: str) -> Mapped | None:
+    def _by_devnum(self, devnum: str) -> mapped.Mapped | None:
         return next((found for found in self.mapped.values()
                      if found.devnum == devnum), None)
 
-    def _source(self, clone: Mapped) -> Mapped:
+    def _source(self, clone: mapped.Mapped) -> mapped.Mapped:
         target = typing.cast(table.Clone, clone.target)
         found = self._by_devnum(target.source)
         assert found
@@ -316,19 +284,22 @@ class Mapper:
                     self._works(typing.cast(str, path)))
             case table.Clone(source=source):
                 return self._works(source)
-            case table.Linear(device=below):
+            case table.Linear(device=below) | table.Gate(device=below):
                 return self._works(below)
+            case table.Error():
+                return False
         return True
 
-    def _below(self, found: Mapped, region: int) -> tuple[str, int]:
+    def _below(self, found: mapped.Mapped, region: int) -> tuple[str, int]:
         """Device and region that a region of a linear device maps to."""
         for segment in found.table.segments:
-            first = _regions(segment.start)
-            if first <= region < first + _regions(segment.length):
-                target = typing.cast(table.Linear, segment.target)
+            first = mapped.regions(segment.start)
+            if first <= region < first + mapped.regions(segment.length):
+                target = typing.cast(table.Linear | table.Gate,
+                                     segment.target)
                 return target.device, (region - first
-                                       + _regions(target.offset))
-        raise Failed(f'{found.name} has no region {region}')
+                                       + mapped.regions(target.offset))
+        raise mapped.Failed(f'{found.name} has no region {region}')
 
     def _read(self, devnum: str, region: int) -> str:
         found = self._by_devnum(devnum)
@@ -343,8 +314,16 @@ class Mapper:
                                   region)
             case table.Multipath() as target:
                 if self._works(devnum):
-                    return self._read(typing.cast(str, target.path), region)
-                raise Queued() if target.queue else Failed(found.name)
+                    try:
+                        return self._read(typing.cast(str, target.path),
+                                          region)
+                    except mapped.Failed:
+                        found.path_failed = True
+                if target.queue:
+                    raise mapped.Queued()
+                raise mapped.Failed(found.name)
+            case table.Error():
+                raise mapped.Failed(found.name)
         return self._read(*self._below(found, region))
 
     def _write(self, devnum: str, region: int, value: str) -> None:
@@ -354,13 +333,30 @@ class Mapper:
             assert lv, f'write to the imported disk {devnum}'
             lv.blocks[region] = value
         elif found.readonly:
-            raise Failed(f'{found.name} is read-only')
+            raise mapped.Failed(f'{found.name} is read-only')
         elif isinstance(found.target, table.Clone):
             self._write(found.target.data, region, value)
             found.copied.add(region)
+        elif isinstance(found.target, table.Gate):
+            self._write(found.target.hold, region, value)
+        elif isinstance(found.target, table.Multipath):
+            self._write_held(found, region, value)
+        elif isinstance(found.target, table.Error):
+            raise mapped.Failed(found.name)
         else:
             below, region = self._below(found, region)
             self._write(below, region, value)
+
+    def _write_held(self, hold: mapped.Mapped, region: int,
+                    value: str) -> None:
+        target = typing.cast(table.Multipath, hold.target)
+        if not hold.path_failed and self._works(hold.devnum):
+            return self._write(typing.cast(str, target.path), region, value)
+        hold.path_failed = True
+        if not target.queue:
+            raise mapped.Failed(hold.name)
+        hold.waiting = True
+        raise mapped.Queued()
 
     def _flush(self, devnum: str) -> None:
         found = self._by_devnum(devnum)
@@ -372,7 +368,7 @@ class Mapper:
             self._commit(found)
         else:
             for segment in found.table.segments:
-                self._flush(typing.cast(table.Linear,
+                self._flush(typing.cast(table.Linear | table.Gate,
                                         segment.target).device)
 
 

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One device of the device mapper in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cinder_dmclone.dm import status
+from cinder_dmclone.dm import table
+from cinder_dmclone import units
+from tests.unit.fake import storage
+
+
+class Queued(Exception):
+    """The I/O waits for a path: nobody gets an answer now."""
+
+
+class Failed(Exception):
+    """An I/O error."""
+
+
+@dataclasses.dataclass
+class Mapped:
+    """A dm device.
+
+    ``copied`` and ``phantom`` are a clone's in-core map, ``waiting`` tells
+    that a hold has a write.
+    """
+
+    name: str
+    devnum: str
+    table: table.Table
+    readonly: bool
+    openers: int = 0
+    hydration: bool = False
+    copied: set[int] = dataclasses.field(default_factory=set)
+    phantom: set[int] = dataclasses.field(default_factory=set)
+    path_failed: bool = False
+    waiting: bool = False
+    stuck: bool = False
+    broken: status.Mode = status.Mode.RW
+    discards: bool = True
+
+    @property
+    def target(self) -> table.Target:
+        return self.table.segments[0].target
+
+    def queues(self, devnum: str) -> bool:
+        """Whether I/O would wait for ever if this path went."""
+        return any(isinstance(segment.target, table.Multipath)
+                   and segment.target.queue
+                   and segment.target.path == devnum
+                   for segment in self.table.segments)
+
+    def uses(self, devnum: str) -> int:
+        return sum(devnum in devices(segment.target)
+                   for segment in self.table.segments)
+
+
+def devices(target: table.Target) -> tuple[str | None, ...]:
+    match target:
+        case table.Linear(device=found):
+            return (found,)
+        case table.Clone():
+            return (target.metadata, target.data, target.source)
+        case table.Multipath():
+            return (target.path,)
+        case table.Gate(device=found, hold=hold):
+            return (found, hold)
+    return ()
+
+
+def regions(length: int) -> int:
+    return int(units.Sectors(length).to_bytes()) // int(storage.REGION)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A volume that moves on, or back, before it has hydrated."""
+
+from __future__ import annotations
+
+import typing
+
+from cinder_dmclone import names
+from tests.unit import base
+from tests.unit.fake import cloud
+from tests.unit.fake import ports
+
+
+class ChainTest(base.CloudTestCase):
+    """Three nodes; each move leaves a write behind on the way."""
+
+    hosts = ('a', 'b', 'c')
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.c, = self.others
+        self.data = list(base.DATA)
+        self.moves = 0
+
+    def move(self, node: cloud.Node) -> None:
+        """Detach wherever it is, attach on a node, write and flush."""
+        if self.moves:
+            self.cloud.detach(self.volume, self.attachment, self.node)
+        self.moves += 1
+        self.node = node
+        self.attachment, self.path = self.cloud.attach(self.volume, node)
+        self.assert_data(node, self.path, self.data)
+        self.data[self.moves] = f'move {self.moves}'
+        node.mapper.write(self.path, self.moves, self.data[self.moves])
+        node.mapper.flush(self.path)
+
+    def assert_moved(self) -> None:
+        self.cloud.settle()
+        self.assert_data(self.node, self.path, self.data)
+        self.assert_settled(self.data)
+        self.assertEqual((self.node.name, self.moves + 1),
+                         (self.cloud.row(self.volume).node,
+                          self.cloud.row(self.volume).generation))
+
+    def test_on_to_a_third_node(self) -> None:
+        self.move(self.b)
+        self.move(self.c)
+        self.assert_moved()
+
+    def test_back_to_the_lender(self) -> None:
+        """H28: onto a new LV beside the one that is lent."""
+        self.move(self.b)
+        self.move(self.a)
+        # Both, and the metadata of the new one.
+        self.assertEqual(3, len(self.a.group.volumes))
+        self.assert_moved()
+
+    def test_through_all_nodes_and_back(self) -> None:
+        for node in (self.b, self.c, self.a, self.b):
+            self.move(node)
+        self.assert_moved()
+
+    def test_copies_go_only_when_nobody_needs_them(self) -> None:
+        """H14: the row names only the last lender."""
+        self.move(self.b)
+        self.move(self.c)
+        self.cloud.before = self._check_removal
+        self.assert_moved()
+
+    def _check_removal(self, call: ports.Call) -> None:
+        if (call.port, call.method) == ('group', 'remove'):
+            lv = str(call.arguments[0])
+            node = self.cloud.nodes[call.node]
+            borrowers = [disk for other in self.cloud.nodes.values()
+                         for disk in other.importer.sessions_
+                         if other is not node]
+            self.assertFalse(
+                [iqn for iqn in node.exporter.exports if iqn in borrowers],
+                f'{lv} on {call.node} is still read')
+
+    def test_every_node_loses_power_in_turn(self) -> None:
+        for victim in (0, 1, 2):
+            with self.subTest(victim=victim):
+                self.setUp()
+                self.move(self.b)
+                self.move(self.c)
+                self.cloud.tick()
+                node = (self.a, self.b, self.c)[victim]
+                node.lose_power()
+                self.cloud.tick()
+                node.start()
+                self.assert_moved()
+
+    def test_delete_in_a_chain(self) -> None:
+        self.move(self.b)
+        self.move(self.c)
+        self.cloud.detach(self.volume, self.attachment, self.c)
+        self.cloud.delete(self.volume)
+        self.cloud.settle()
+        self.assert_no_complaints()
+        for node in self.cloud.nodes.values():
+            self.assertEqual({}, node.group.volumes, node.name)
+            self.assertEqual({}, node.mapper.mapped, node.name)
+
+    def test_the_middle_does_not_queue(self) -> None:
+        """H18: reads that wait in its target would keep others out."""
+        self.move(self.b)
+        self.move(self.c)
+        self.a.lose_power()
+        self.cloud.lose_paths()
+        self.b.process.loop.nominate(self.volume)
+        self.cloud.settle(4)
+        source, = (found for name, found in self.b.mapper.mapped.items()
+                   if '-source-' in name)
+        self.assertFalse(source.table.queues)
+        clone, = (found for name, found in self.b.mapper.mapped.items()
+                  if '-clone-' in name)
+        self.assertFalse(clone.hydration)
+        waits, = (found for name, found in self.c.mapper.mapped.items()
+                  if '-source-' in name)
+        self.assertTrue(waits.table.queues)
+        self.a.start()
+        self.assert_moved()
+
+    def test_kill_of_any_service_at_any_change(self) -> None:
+        total = self._disturbed(None)
+        self.assertGreater(total, 40)
+        for at in range(1, total + 1, 3):
+            with self.subTest(at=at):
+                self.setUp()
+                self._disturbed(at)
+                self.cloud.restart()
+                self.assert_chain_ends()
+
+    def _disturbed(self, at: int | None) -> int:
+        seen = 0
+
+        def count(call: ports.Call) -> None:
+            nonlocal seen
+            if not call.reads and call.port != 'locks':
+                seen += 1
+                if seen == at:
+                    self.cloud.nodes[call.node].kill()
+        self.move(self.b)
+        self.cloud.detach(self.volume, self.attachment, self.b)
+        self.moves = 0
+        attachment = self.cloud.reserve(self.volume)
+        self.cloud.before = count
+        try:
+            self.cloud.connect(self.volume, attachment, self.c)
+        except (ports.Killed, Exception):
+            pass
+        for _ in range(12):
+            self.cloud.tick()
+        self.cloud.before = lambda call: None
+        self.cloud.forget(self.volume, attachment)
+        return seen
+
+    def assert_chain_ends(self) -> None:
+        for node in self.cloud.nodes.values():
+            node.process.loop.nominate(self.volume)
+            for lv in self.lvs(node):
+                node.process.loop.nominate(lv)
+        self.cloud.settle()
+        self.assert_settled(self.data)
+
+    @staticmethod
+    def lvs(node: cloud.Node) -> typing.Iterator[str]:
+        for name in node.group.volumes:
+            lv = names.lv_uuid(name)
+            if lv:
+                yield lv

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live migrations that fail, and crashes while they run."""
+
+from __future__ import annotations
+
+import typing
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import reconciler
+from tests.unit.fake import cloud
+from tests.unit.fake import mapped
+from tests.unit.fake import ports
+from tests.unit import migration
+
+
+class FailureTest(migration.MigrationTestCase):
+    """Migrations that Nova gives up, and what it forgets to say."""
+
+    def undo(self) -> None:
+        """A rollback: the server runs on a, as if nothing had been."""
+        self.b.mapper.close(self.new)
+        self.a.process.service.disconnect(self.volume, self.b.connector,
+                                          False)
+        self.cloud.db.drop_attachment(self.second)
+
+    def assert_unmoved_and_open(self) -> None:
+        self.cloud.settle()
+        self.assert_home(self.a)
+        self.write(self.a, self.old, 2)
+        self.assert_settled(self.data)
+
+    def test_rollback(self) -> None:
+        self.migrate()
+        self.undo()
+        self.assert_unmoved_and_open()
+        self.migrate()
+        self.switch()
+        self.leave()
+        self.assert_migrated()
+
+    def test_rollback_with_a_write_held(self) -> None:
+        """H13: it was never acknowledged, so it may be forgotten."""
+        self.migrate()
+        self.held(self.b, self.new)
+        self.undo()
+        self.assert_unmoved_and_open()
+
+    def test_no_commit_after_the_rollback(self) -> None:
+        self.migrate()
+        self.held(self.b, self.new)
+        # The destination's server still runs.
+        self.a.process.service.disconnect(self.volume, self.b.connector,
+                                          False)
+        self.cloud.db.drop_attachment(self.second)
+        self.event(self.b, self.new)
+        self.assert_home(self.a)
+        self.b.mapper.close(self.new)
+        self.assert_unmoved_and_open()
+
+    def test_old_attachment_deleted_while_the_server_is_here(self) -> None:
+        """Nova's hard reboot after a rollback that was lost."""
+        self.migrate()
+        with self.assertRaises(exceptions.DeviceBusy):
+            self.a.process.service.disconnect(self.volume, self.a.connector,
+                                              False)
+        self.assert_home(self.a)
+        self.write(self.a, self.old)
+
+    def test_destination_detached_after_the_commit(self) -> None:
+        """H13: an ordinary detach, never a way back to old data."""
+        self.migrate()
+        self.switch()
+        self.b.mapper.close(self.new)
+        self.b.process.service.disconnect(self.volume, self.b.connector,
+                                          False)
+        self.cloud.db.drop_attachment(self.second)
+        self.leave()
+        self.cloud.settle()
+        self.assert_home(self.b)
+        self.assert_settled(self.data)
+
+    def test_source_detached_after_the_commit(self) -> None:
+        self.migrate()
+        self.switch()
+        self.leave()
+        self.assert_migrated()
+
+    def test_forced_detach_of_everything(self) -> None:
+        self.migrate()
+        service = self.a.process.service
+        with self.assertRaises(exceptions.DeviceBusy):
+            service.disconnect(self.volume, None, True)
+        self.a.mapper.close(self.old)
+        self.b.mapper.close(self.new)
+        service.disconnect(self.volume, None, True)
+        for attachment in (self.first, self.second):
+            self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assert_unmoved()
+
+    def test_attachment_that_nova_never_knew(self) -> None:
+        """H23: the request timed out; Cinder leaves the attachment."""
+        attachment = self.cloud.db.attachment(self.volume)
+        self.a.process.service.connect(self.volume, self.b.connector)
+        self.cloud.settle(3)
+        self.assertIsNotNone(self.cloud.row(self.volume).offer)
+        self.cloud.clock.sleep(reconciler.OFFER_SECONDS)
+        self.a.process.loop.nominate(self.volume)
+        self.cloud.settle()
+        self.assertIsNone(self.cloud.row(self.volume).offer)
+        self.assert_unmoved_and_open()
+        # It does not stand in the way of the next try.
+        self.migrate()
+        self.switch()
+        self.assert_home(self.b)
+        self.cloud.db.drop_attachment(attachment)
+
+    def test_another_node_while_one_is_offered(self) -> None:
+        self.migrate()
+        with self.assertRaisesRegex(exceptions.DMCloneException,
+                                    'attachment'):
+            self.cloud.migrate(self.volume, self.c)
+
+    def test_lender_away_at_the_first_write(self) -> None:
+        """The write waits, then goes on."""
+        self.migrate()
+        self.held(self.b, self.new)
+        self.a.kill()
+        self.event(self.b, self.new)
+        self.cloud.settle(3)
+        self.assert_home(self.a)
+        self.held(self.b, self.new)
+        self.a.start()
+        self.cloud.settle(3)
+        self.write(self.b, self.new)
+        self.leave()
+        self.assert_migrated()
+
+    def test_database_away_at_the_commit(self) -> None:
+        self.migrate()
+        self.held(self.b, self.new)
+
+        def cut(call: ports.Call) -> None:
+            if call.method == 'commit':
+                self.cloud.db._away = True
+        self.cloud.before = cut
+        self.event(self.b, self.new)
+        self.held(self.a, self.old)
+        self.cloud.before = lambda call: None
+        self.cloud.db._away = False
+        self.cloud.settle(3)
+        self.assert_home(self.b)
+        self.write(self.b, self.new)
+        self.leave()
+        self.assert_migrated()
+
+
+class CrashTest(migration.MigrationTestCase):
+    """A crash of either node before every change of a migration."""
+
+    def changes(self) -> int:
+        """How many changes a migration makes that is not disturbed."""
+        return self.run_until(None, lambda node: None)
+
+    def run_until(self, at: int | None, crash: typing.Callable[
+            [cloud.Node], None]) -> int:
+        seen = 0
+
+        def count(call: ports.Call) -> None:
+            nonlocal seen
+            if call.reads or call.port == 'locks':
+                return
+            seen += 1
+            if seen == at:
+                crash(self.cloud.nodes[call.node])
+        self.cloud.before = count
+        try:
+            self.attempt()
+        except (ports.Killed, exceptions.DMCloneException):
+            pass
+        self.cloud.before = lambda call: None
+        return seen
+
+    def attempt(self) -> None:
+        self.migrate()
+        try:
+            self.b.mapper.write(self.new, 3, 'first')
+        except mapped.Queued:
+            pass
+        try:
+            self.event(self.b, self.new)
+        except ports.Killed:
+            pass
+        for _ in range(12):
+            self.cloud.tick()
+
+    def test_kill_of_either_service(self) -> None:
+        total = self.changes()
+        self.assertGreater(total, 30)
+        for at in range(1, total + 1):
+            with self.subTest(at=at):
+                self.setUp()
+                self.run_until(at, lambda node: node.kill())
+                self.finish()
+
+    def finish(self) -> None:
+        """The server ends up where its data is; nothing is lost."""
+        self.cloud.restart()
+        self.cloud.settle()
+        second = [a for a in self.cloud.row(self.volume).attachments
+                  if a.id != self.first]
+        home = self.cloud.home(self.volume)
+        if home is self.b:
+            self.write(self.b, self.new)
+            self.leave()
+            self.assert_migrated()
+            return
+        # Nova gives up: the request has failed, or the server never moved.
+        for found in second:
+            if found.connected:
+                if hasattr(self, 'new') and self.new.rpartition('/')[2] in (
+                        self.b.mapper.mapped):
+                    self.b.mapper.mapped[
+                        self.new.rpartition('/')[2]].openers = 0
+                self.a.process.service.disconnect(
+                    self.volume, self.b.connector, False)
+            self.cloud.db.drop_attachment(found.id)
+        self.a.process.loop.nominate(self.volume)
+        self.cloud.settle()
+        self.assert_home(self.a)
+        self.write(self.a, self.old, 2)
+        self.assert_settled(self.data)
