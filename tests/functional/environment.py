@@ -24,6 +24,8 @@ from lab.errors import LabInUse
 LONG = bool(os.environ.get('DMCLONE_LONG'))
 LOGS = pathlib.Path('/var/tmp/cinder-dmclone-functional')
 only_long = testtools.skipUnless(LONG, 'only with tools/test --long')
+# How often Cinder asks for statistics; every minute by default.
+STATS_SECONDS = 15
 _GIVEN = os.environ.get('DMCLONE_LAB')
 
 
@@ -45,7 +47,8 @@ def _start(number: int) -> Lab:
     """A lab of one's own; test processes run side by side."""
     found = Lab(f'functional-{number}', driver=FAULTY_DRIVER,
                 backend={'volume_clear': 'none'},
-                default={'rpc_response_timeout': 100})
+                default={'rpc_response_timeout': 100,
+                         'backend_stats_polling_interval': STATS_SECONDS})
     atexit.register(_stop, found)
     try:
         found.start()

@@ -25,12 +25,15 @@ class BootTest(base.FunctionalTest):
         """Run the command as systemd would: user cinder, few variables."""
         node.run(f'sed -i s/{FAULTY_DRIVER}/{DRIVER}/ '
                  '/etc/cinder/cinder.conf')
-        self.addCleanup(node.volume.configure)
-        return node.run(
-            'cd / && exec env -i LANG=C.UTF-8 HOME=/var/lib/cinder '
-            'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin '
-            'setpriv --reuid cinder --regid cinder --init-groups '
-            f'{self.lab.venv}/bin/cinder-dmclone {verb}', timeout=180)
+        try:
+            return node.run(
+                'cd / && exec env -i LANG=C.UTF-8 HOME=/var/lib/cinder '
+                'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin '
+                'setpriv --reuid cinder --regid cinder --init-groups '
+                f'{self.lab.venv}/bin/cinder-dmclone {verb}', timeout=180)
+        finally:
+            # The service and the tests after this one need fault points.
+            node.volume.configure()
 
     def devices(self, node: LabNode) -> set[str]:
         """Names of dm devices."""

@@ -50,10 +50,8 @@ PREPARE_LONG = (
 # Reached one after the other by a relocation that was committed.
 BORROWER = (
     'group.retag:before:dmclone.own',
-    'dm.clone_status:after',
     'dm.apply:after:dmclone-front',
     'group.retag:after:dmclone.from',
-    'dm.remove:after:dmclone-clone',
     'rows.complete:before',
 )
 BORROWER_LONG = (

@@ -11,10 +11,11 @@ from tests.functional import base
 if typing.TYPE_CHECKING:
     from lab.lab import LabNode
 
-# Longer than the longest pause between two looks of the reconciler, and than
-# the minute after which Cinder asks for statistics.
-WINDOW = 75.0
-# So long nothing must have happened before it is called quiet.
+# Longer than the longest pause between two looks of the reconciler.
+WINDOW = 70.0
+# So long nothing must have happened before it is called quiet. The driver
+# reads its VG once more when Cinder asks for statistics after a change: it
+# does so every STATS_SECONDS (tests/functional/environment.py).
 QUIET = 20.0
 
 # How the driver's own query begins (RowStore._query); Cinder's name every
@@ -111,6 +112,11 @@ class IdleTest(base.FunctionalTest):
                                  words.count('UPDATE') + 1)
 
     def _quiet(self) -> bool:
-        before = len(self.asked())
+        before = self._done()
         time.sleep(QUIET)
-        return len(self.asked()) == before
+        return self._done() == before
+
+    def _done(self) -> tuple[int, list[dict[str, tuple[str, ...]]]]:
+        """How much was asked, and what was forked, until now."""
+        return len(self.asked()), [self.forks(node)
+                                   for node in self.lab.nodes]
