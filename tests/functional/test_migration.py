@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live migration as Cinder sees it: two attachments of one server.
+
+Whoever has the device open stands for QEMU, which has it open on both nodes
+from the beginning of a migration to its end.
+"""
+from __future__ import annotations
+
+import contextlib
+import typing
+import uuid
+from collections.abc import Iterator
+
+from lab.agent import Command
+from lab.api import connector
+from tests.functional import base
+
+if typing.TYPE_CHECKING:
+    from lab.lab import LabNode
+
+BLOCKS = base.GIB // 4096
+
+
+class MigrationTest(base.FunctionalTest):
+    """Attach on one node, migrate, and write where the server is."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.server = str(uuid.uuid4())
+        # They must end before the checker looks.
+        self.open = contextlib.ExitStack()
+        self.addCleanup(self.open.close)
+
+    def hold(self, at: base.Attachment) -> Command:
+        """Keep a device open as QEMU does; closing the result closes it."""
+        command = self.open.enter_context(at.node.popen(
+            ['sh', '-c', 'exec 3<>"$1"; echo open; exec sleep 1000', 'sh',
+             at.path]))
+        self.wait(f'{at.path} to be open', lambda: (
+            command.poll() or 'open' in command.output()))
+        self.assertIsNone(command.poll())
+        return command
+
+    def attached(self, node: LabNode) -> tuple[base.Attachment, base.Image,
+                                               Command]:
+        """A filled volume that a server on a node has open."""
+        volume, image = self.filled(node)
+        at = self.attach(volume, node, self.lab.reserve(volume, self.server))
+        return at, image, self.hold(at)
+
+    def migrate(self, at: base.Attachment, node: LabNode,
+                complete: bool = True) -> base.Attachment:
+        """What Nova asks Cinder for before a server moves."""
+        answer = self.lab.cinder('POST', '/attachments', {'attachment': {
+            'volume_uuid': at.volume, 'instance_uuid': self.server,
+            'connector': connector(node.number)}})['attachment']
+        if complete:
+            self.lab.complete(answer['id'])
+        return base.Attachment(answer['id'], at.volume, node,
+                               answer['connection_info']['device_path'])
+
+    @contextlib.contextmanager
+    def waiting_write(self, at: base.Attachment, image: base.Image,
+                      first: int) -> Iterator[Command]:
+        """A write and flush of ten blocks that cannot end yet."""
+        with at.node.popen(image.write_command(at, first, 10)) as command:
+            self.wait('a write to wait', lambda: self.gate(at) == 'F')
+            self.assertIsNone(command.poll())
+            yield command
+
+    def gate(self, at: base.Attachment) -> str:
+        """State of the path of a gated front's hold: A, F, or no gate."""
+        name = f'dmclone-hold-{at.path[-36:]}'
+        words = at.node.run(['dmsetup', 'status', name],
+                            check=False).stdout.split()
+        return words[-2] if words else ''
+
+    def has_moved(self, at: base.Attachment) -> bool:
+        """Whether the volume belongs to the attachment's node."""
+        return self.row(at.volume).node == at.node.name
+
+    def finish(self, old: base.Attachment, new: base.Attachment,
+               server: Command) -> None:
+        """The end of a migration that succeeded."""
+        server.kill()
+        self.detach(old)
+        self.wait_complete(new.volume)
+
+    def test_the_first_write_moves_the_volume(self) -> None:
+        old, image, server = self.attached(self.node1)
+        new = self.migrate(old, self.node2)
+        self.hold(new)
+        # The server still runs where it was.
+        image.write(old, 7, 20, BLOCKS // 21)
+        self.assertEqual('', image.blocks_difference(new))
+        self.assertFalse(self.has_moved(new))
+        self.assertEqual(0, self.hydrated(new.volume, self.node2) or 0)
+        # Now it is here.
+        image.write(new, 11, 20, BLOCKS // 22)
+        self.assertTrue(self.has_moved(new))
+        # Nobody can write there any more, nor read what is old.
+        for command in ('if=/dev/zero of', 'of=/dev/null if'):
+            self.wait('the old front to be cut off', lambda: old.node.run(
+                f'timeout 5 dd {command}={old.path} bs=4096 count=1 '
+                'conv=notrunc oflag=direct iflag=direct', check=False).code)
+        self.finish(old, new, server)
+        self.assert_holds(image, new)
+
+    def test_a_server_that_never_writes(self) -> None:
+        old, image, server = self.attached(self.node1)
+        new = self.migrate(old, self.node2)
+        self.hold(new)
+        self.finish(old, new, server)
+        self.assertTrue(self.has_moved(new))
+        image.write(new, 5, 10)
+        self.assert_holds(image, new)
+
+    def test_a_migration_that_fails(self) -> None:
+        """Undone, and the next try succeeds."""
+        old, image, server = self.attached(self.node1)
+        new = self.migrate(old, self.node2)
+        self.hold(new).kill()
+        self.detach(new)
+        image.write(old, 3, 20, BLOCKS // 21)
+        self.assertFalse(self.has_moved(new))
+        self.wait('end of the copy', lambda: 'volume-' not in self.node2.run(
+            'lvs --noheadings -o lv_name').stdout)
+        new = self.migrate(old, self.node2)
+        self.hold(new)
+        image.write(new, 13, 10)
+        self.finish(old, new, server)
+        self.assert_holds(image, new)
+
+    def test_a_write_that_cannot_be_the_servers(self) -> None:
+        """Before the attachment is complete: an error, not a move."""
+        old, image, server = self.attached(self.node1)
+        new = self.migrate(old, self.node2, complete=False)
+        result = self.node2.run(
+            f'dd if=/dev/zero of={new.path} bs=4096 count=1 conv=notrunc '
+            'oflag=direct', check=False)
+        self.assertIn('Input/output error', result.stderr)
+        self.assertFalse(self.has_moved(new))
+        image.write(old, 3, 10)
+        self.lab.complete(new.id)
+        self.hold(new)
+        image.write(new, 17, 10)
+        self.finish(old, new, server)
+        self.assert_holds(image, new)
+
+    def test_the_old_attachment_stays_while_the_server_does(self) -> None:
+        """What Nova's hard reboot sends after a lost rollback."""
+        old, image, server = self.attached(self.node1)
+        new = self.migrate(old, self.node2)
+        self.assertIn('500', self.error_of(lambda: self.detach(old)))
+        image.write(old, 3, 10)
+        self.assertFalse(self.has_moved(new))
+        self.detach(new)
+        self.assertEqual('', image.blocks_difference(old))
+
+    def test_the_owner_is_away_at_the_first_write(self) -> None:
+        old, image, server = self.attached(self.node1)
+        new = self.migrate(old, self.node2)
+        self.hold(new)
+        self.node1.volume.kill()
+        with self.waiting_write(new, image, 19) as write:
+            self.assertFalse(self.has_moved(new))
+            self.start_services(self.node1)
+            self.assertEqual(0, write.wait(180).code)
+        self.assertTrue(self.has_moved(new))
+        self.finish(old, new, server)
+        self.assert_holds(image, new)
+
+    def test_back_while_hydrating(self) -> None:
+        """A chain: the lender of the lender is the node it returns to."""
+        volume, image = self.filled(self.node1)
+        at = self.attach(volume, self.node2,
+                         self.lab.reserve(volume, self.server))
+        self.brake(volume, self.node1, self.node2)
+        image.write(at, 21, 20, BLOCKS // 23)
+        server = self.hold(at)
+        self.assert_hydrating(volume, self.node2)
+        back = self.migrate(at, self.node1)
+        self.hold(back)
+        image.write(back, 23, 20, BLOCKS // 24)
+        self.assertTrue(self.has_moved(back))
+        self.node2.run('true')
+        self._unbrake(at)
+        self.finish(at, back, server)
+        self.assert_holds(image, back)
+
+    def _unbrake(self, at: base.Attachment) -> None:
+        """Release what ``brake`` slowed down, whoever owns it now."""
+        lv = at.path[-36:]
+        self.node1.run(
+            f'name=$(dmsetup ls | grep -o "dmclone-loan-.*-{lv}"); '
+            'set -- $(dmsetup table "$name"); [ "$3" != delay ] || { '
+            'echo "0 $2 linear $4 $5" | dmsetup load --readonly "$name" && '
+            'dmsetup resume "$name"; }')
+        self._pace(lv, self.node2, 256, 64)
