@@ -245,9 +245,15 @@ class WrongTest(VerifyTest):
                             line(f'F {OTHER:08x} 1 200'))
 
     def test_what_the_guest_complained_about(self) -> None:
-        error = f'E {DISK:08x} 1200 old 17 3 4'
-        self.assert_finding(f'the guest says: {error}',
-                            self.record + line(error))
+        for disk in DISK, 0:
+            error = line(f'E {disk:08x} 1200 old 17 3 4')
+            self.assert_finding('the guest says: 1200 old 17 3 4',
+                                self.record + error + error)
+
+    def test_complaints_about_another_disk(self) -> None:
+        report = self.check(self.record,
+                            line(f'E {OTHER:08x} 1200 old 17 3 4'))
+        self.assertEqual([], report.findings)
 
     def test_many_findings_are_counted(self) -> None:
         self.path.write_bytes(self.path.read_bytes()[:2 * verify.BLOCK]
@@ -331,6 +337,8 @@ class CommandTest(VerifyTest):
 class FormatTest(unittest.TestCase):
     """The guest and the verifier agree about blocks."""
 
+    guest: ctypes.CDLL
+
     @classmethod
     def setUpClass(cls) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -369,5 +377,5 @@ class FormatTest(unittest.TestCase):
         self.assertEqual(verify.data_block(DISK, 77, 5, noise), block.raw)
         self.assertTrue(self.guest.intact(block, b'DMGB'))
         self.assertFalse(self.guest.intact(block, b'DMGH'))
-        block[4000] = block.raw[4000] ^ 1
+        block[4000] = bytes([block.raw[4000] ^ 1])
         self.assertFalse(self.guest.intact(block, b'DMGB'))
