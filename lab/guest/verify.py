@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
+import itertools
 import json
 import mmap
 import os
@@ -256,7 +257,9 @@ def _sectors(block: bytes) -> str:
         known = magic in (_DATA, _HEADER)
         words.append(f'{disk:08x}/{index}/{seq}' if known else
                      'other' if any(block[at:at + SECTOR]) else 'zeros')
-    return 'sectors ' + ' '.join(words)
+    return 'sectors: ' + ', '.join(
+        f'{len(list(group))} {word}'
+        for word, group in itertools.groupby(words))
 
 
 class Area:
@@ -328,26 +331,23 @@ def check(path: str, record: Record, everything: bool = True) -> Report:
         if header:
             expected = wanted(record, header, report)
             judge = Judge(header, expected, report)
-            for piece in area.chunks(header.blocks):
-                _check_piece(area, piece, expected, judge, everything, report)
+            single = (range(index, index + 1) for index in sorted(expected))
+            for piece in area.chunks(header.blocks) if everything else single:
+                _check_piece(area, piece, judge, report)
     finally:
         os.close(area.handle)
     return report
 
 
-def _check_piece(area: Area, piece: range, expected: Mapping[int, int],
-                 judge: Judge, everything: bool, report: Report) -> None:
-    indexes = [index for index in piece if everything or index in expected]
-    if not indexes:
-        return
+def _check_piece(area: Area, piece: range, judge: Judge,
+                 report: Report) -> None:
     try:
         data = area.read(piece.start, len(piece))
     except OSError as exc:
         report.add(f'blocks {piece.start} to {piece.stop - 1}: {exc}')
         return
-    for index in indexes:
-        at = (index - piece.start) * BLOCK
-        judge(index, data[at:at + BLOCK])
+    for number, index in enumerate(piece):
+        judge(index, data[number * BLOCK:(number + 1) * BLOCK])
 
 
 def fill(path: str, disk: int) -> None:

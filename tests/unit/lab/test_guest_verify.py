@@ -182,8 +182,8 @@ class WrongTest(VerifyTest):
     def test_torn_between_sectors(self) -> None:
         index = self.position(self.once)
         self.put_raw(index, self.get_raw(index)[:1024] + bytes(3072))
-        stamp = f'{DISK:08x}/{index}/{self.once} '
-        self.assert_finding('torn: sectors ' + 2 * stamp + 'zeros zeros')
+        self.assert_finding('torn: sectors: '
+                            f'2 {DISK:08x}/{index}/{self.once}, 6 zeros')
 
     def test_torn_although_not_acknowledged(self) -> None:
         seq = next(seq for seq in range(201, 301) if self.position(seq)
@@ -197,7 +197,7 @@ class WrongTest(VerifyTest):
         block = bytearray(self.get_raw(index))
         block[3000] ^= 4
         self.put_raw(index, bytes(block))
-        self.assert_finding(f'block {index}: torn')
+        self.assert_finding(f'block {index}: torn: sectors: 8 {DISK:08x}/')
 
     def test_foreign(self) -> None:
         self.put(self.position(self.once), self.once, OTHER)
