@@ -87,8 +87,8 @@ def _home(facts: Facts, row: rows.Row) -> Decision:
     stale = [tag for tag in unit.tags.lent if tag.borrower != row.offer]
     if stale:
         return _stale_loan(facts, stale[0])
-    if (unit.of_kind(*names.GATE)
-            or any(map(unit.gated, unit.of_kind(names.Kind.FRONT)))):
+    if (any(map(unit.gated, unit.of_kind(names.Kind.FRONT)))
+            or unit.of_kind(*names.GATE) and not row.offer):
         return Decision(Step.OPEN, 'the volume is here')
     if unit.tags.source and not unit.assembled:
         return Decision(Step.ASSEMBLE)
@@ -130,6 +130,9 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
             Step.REPORT, f'the LV hydrates from {source.node}/{source.lv}, '
             f'the row says {row.source}')
     finished = decision.finished(unit)
+    if finished and finished.step is Step.FINISH and row.offer:
+        # The gate that is ready for the server's move leads to the clone.
+        return _consumers(facts, row)
     if finished:
         return finished
     consumers = _consumers(facts, row)

@@ -54,6 +54,8 @@ def _offered(facts: Facts, row: rows.Row) -> Decision:
         if attachment and attachment.status == 'attached':
             return Decision(Step.CLAIM, 'a server writes', ask=row.owner)
         return Decision(Step.REJECT, 'the attachment is not complete')
+    if unit.alarmed:
+        return Decision(Step.REARM, 'nothing waits any more')
     if unit.of_kind(names.Kind.HOLD) and unit.assembled and not unit.has_path:
         return Decision(Step.RECONNECT, 'the path to the lender is lost')
     return Decision(Step.WAIT, 'the copy is being prepared')

@@ -31,6 +31,7 @@ class Step(enum.Enum):
     COMPLETE = 'drop what is left of the hydration and record its end'
     PAUSE = 'let reads through this copy fail until its lender is back'
     CLAIM = 'ask the owner to hand over: a server writes here'
+    REARM = 'let the next write be reported'
     REJECT = 'answer a write with an error: no server can be here yet'
     OPEN = 'open the gate of the front'
     FENCE = 'cut a server off that still has the front of a stale copy'

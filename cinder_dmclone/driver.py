@@ -80,7 +80,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         super().set_initialized()
         self._server = rpc.serve(self._world.settings.node, self._node)
         self._loop.start()
-        uevents.listen(self._loop.nominate, self._loop.look_at_all)
+        uevents.listen(self._loop.path_failed, self._loop.look_at_all)
 
     def _update_volume_stats(self) -> None:
         self._stats = self._stats_source.get(

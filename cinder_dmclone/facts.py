@@ -43,6 +43,7 @@ class Unit:
     clone: status.CloneStatus | None = None
     source: status.MultipathStatus | None = None
     hold: status.MultipathStatus | None = None
+    held_writes: int = 0
     exports: dict[str, exporter.ExportState] = dataclasses.field(
         default_factory=dict)
     disk: importer.Disk | None = None
@@ -110,10 +111,12 @@ class Unit:
 
     @property
     def write_waits(self) -> bool:
-        """Whether something was written to the gated front.
+        """Whether something was written to the gated front."""
+        return self.alarmed and self.held_writes > 0
 
-        The first write fails the only path of the hold.
-        """
+    @property
+    def alarmed(self) -> bool:
+        """Whether the path of the hold has failed, as a write makes it."""
         return self.hold is not None and not self.hold.usable
 
     def gated(self, name: names.DeviceName) -> bool:
@@ -231,6 +234,9 @@ def _collect_devices(world: world_module.World,
                 name = names.DeviceName.parse(text)
                 assert name is not None
                 found[name.lv][_WITH_STATUS[name.kind]] = state
+                if name.kind is names.Kind.HOLD:
+                    found[name.lv]['held_writes'] = (
+                        world.dm.writes_under_way(text))
 
 
 def _collect_exports(world: world_module.World,

@@ -1,24 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The write gate: a front that reads while its writes wait.
+r"""The write gate: a front that reads while its writes wait.
 
 ::
 
         front    dm delay without delays
-       /     \\
+       /     \
      top     hold     dm multipath that queues without a path
     (reads,    |
-    flushes) sluice   its path: an error target while closed, then ``top``
+    flushes) sluice   its path: closed, a dm delay like the front; then linear
+             /    \
+           top    stop     dm error
 
 A live migration leaves two servers' fronts on one volume, and no call says
 when the second begins to write. While the gate of the second is closed, its
 first write fails the path of the hold and waits: the kernel reports that
-(``dm_path_uevent`` in dm-uevent.c), and nothing has been written. The hold's
-table never changes; opening turns the sluice into what the front leads to.
+(``dm_path_uevent`` in dm-uevent.c), and nothing has been written. Reads go
+through at every level: one of a program that scans all devices must not look
+like a write. The hold's table never changes; opening turns the sluice into
+what the front leads to.
 
 Every function is idempotent.
 """
 
 from __future__ import annotations
+
+import dataclasses
 
 from cinder_dmclone.dm import table
 from cinder_dmclone import facts
@@ -31,12 +37,14 @@ Unit = facts.Unit
 
 
 def prepare(world: World, unit: Unit) -> None:
-    """Make hold and sluice, closed; no front leads to them yet."""
+    """Make hold, sluice and stop, closed; no front leads to them yet."""
     length = stack.consumer_table(unit).length
-    sluice = names.sluice(unit.lv)
-    world.dm.apply(str(sluice), table.Table.single(length, table.Error()))
+    hold, sluice, stop = (name(unit.lv) for name in (
+        names.hold, names.sluice, names.stop))
+    world.dm.apply(str(stop), table.Table.single(length, table.Error()))
+    world.dm.apply(str(sluice), _gated(world, unit, stop))
     world.dm.apply(
-        str(names.hold(unit.lv)), table.Table.single(
+        str(hold), table.Table.single(
             length, table.Multipath(world.dm.devnum(str(sluice)),
                                     queue=True)), noflush=True)
 
@@ -46,18 +54,20 @@ def close(world: World, unit: Unit, front: names.DeviceName) -> None:
 
     When this returns no write is under way below the front any more.
     """
-    hold = world.dm.devnum(str(names.hold(unit.lv)))
-    open_table = stack.consumer_table(unit)
-    world.dm.apply(str(front), table.Table(tuple(
-        table.Segment(segment.start, segment.length,
-                      _gate(segment, hold))
-        for segment in open_table.segments)))
+    world.dm.apply(str(front), _gated(world, unit, names.hold(unit.lv)))
 
 
-def _gate(segment: table.Segment, hold: str) -> table.Gate:
-    assert isinstance(segment.target, table.Linear)
-    return table.Gate(segment.target.device, segment.target.offset, hold,
-                      segment.start)
+def _gated(world: World, unit: Unit,
+           writes: names.DeviceName) -> table.Table:
+    """Consumer table whose writes go to another device."""
+    devnum = world.dm.devnum(str(writes))
+    segments = []
+    for segment in stack.consumer_table(unit).segments:
+        assert isinstance(segment.target, table.Linear)
+        segments.append(dataclasses.replace(segment, target=table.Gate(
+            segment.target.device, segment.target.offset, devnum,
+            segment.start)))
+    return table.Table(tuple(segments))
 
 
 def open(world: World, unit: Unit) -> None:
@@ -68,8 +78,7 @@ def open(world: World, unit: Unit) -> None:
     hold, sluice = names.hold(unit.lv), names.sluice(unit.lv)
     if hold in unit.devices:
         world.dm.apply(str(sluice), stack.consumer_table(unit))
-        world.dm.message(str(hold), 'reinstate_path',
-                         world.dm.devnum(str(sluice)))
+        rearm(world, unit)
     for front in unit.of_kind(names.Kind.FRONT):
         stack.consume(world, unit, front)
     remove(world, unit)
@@ -77,10 +86,14 @@ def open(world: World, unit: Unit) -> None:
 
 def reject(world: World, unit: Unit) -> None:
     """Answer the writes that wait with an error; later ones wait again."""
-    hold = str(names.hold(unit.lv))
     give_up(world, unit)
-    world.dm.message(hold, 'queue_if_no_path')
-    world.dm.message(hold, 'reinstate_path',
+    world.dm.message(str(names.hold(unit.lv)), 'queue_if_no_path')
+    rearm(world, unit)
+
+
+def rearm(world: World, unit: Unit) -> None:
+    """Let the next write be reported again."""
+    world.dm.message(str(names.hold(unit.lv)), 'reinstate_path',
                      world.dm.devnum(str(names.sluice(unit.lv))))
 
 
@@ -100,6 +113,7 @@ def fence(world: World, unit: Unit, front: names.DeviceName) -> None:
 
 
 def remove(world: World, unit: Unit) -> None:
-    """Take hold and sluice away; no front may lead to them any more."""
-    for name in (names.hold(unit.lv), names.sluice(unit.lv)):
+    """Take the gate away; no front may lead to it any more."""
+    for name in (names.hold(unit.lv), names.sluice(unit.lv),
+                 names.stop(unit.lv)):
         world.dm.remove(str(name))

@@ -52,7 +52,10 @@ def offer(world: World, row: rows.Row, peer: str,
             'it is not, delete the attachment there (openstack volume '
             'attachment delete)')
     with relocation.undone(world, row):
-        return relocation.prepare_there(world, row, room, purpose)
+        path = relocation.prepare_there(world, row, room, purpose)
+        # Ready before the server's first write has to wait for it.
+        gate.prepare(world, stack.refresh(world, row.lv))
+    return path
 
 
 def hand_over(world: World, row: rows.Row, copy: records.Location,

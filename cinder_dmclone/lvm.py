@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """A volume group: its logical volumes and their tags.
 
-One report tells everything. Nothing is remembered between calls, except
-which disks to flush.
+One report tells everything. It is kept for a few seconds: a relocation looks
+many times, and LVM is slow.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from typing import Any, Iterable, Self
+import time
+from typing import Any, Callable, Iterable, Iterator, Self
 
 from cinder_dmclone.privileged import block
 from cinder_dmclone.privileged import lvm
 from cinder_dmclone.units import Bytes
+
+# How long a report is kept, in seconds, if nothing tells of a change.
+KEPT_SECONDS = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,18 +108,46 @@ def _block_size(path: str) -> int:
 class VolumeGroup:
     """The door to one volume group."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, monotonic: Callable[[], float] = (
+            time.monotonic)) -> None:
         self.name = name
+        self._monotonic = monotonic
         self._disks: tuple[str, ...] = ()
+        # How often this process has changed the group.
+        self._changes = 0
+        self._kept: tuple[Report, float] | None = None
 
     def report(self) -> Report:
-        """Everything about the group, in one process.
+        """Everything about the group, in one process at most.
+
+        A report of the last seconds is good as long as neither LVM's
+        sequence number nor this process says that the group has changed.
 
         :raises CommandFailed: if there is no such group
         """
+        now, changes = self._monotonic(), self._changes
+        if self._kept:
+            report, since = self._kept
+            if now - since < KEPT_SECONDS and (
+                    report.token == self.changed_token()):
+                return report
         report = Report.parse(lvm.report(self.name))
         self._disks = report.disks
+        # A change under way may not be in it.
+        self._kept = (report, now) if changes == self._changes else None
         return report
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[None]:
+        self._forget()
+        try:
+            yield
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._changes += 1
+        self._kept = None
 
     def changed_token(self) -> str | None:
         """A cheap look whether a report is still good; starts no process.
@@ -134,7 +167,8 @@ class VolumeGroup:
         :param zero: overwrite it with zeros; for small volumes
         :raises CommandFailed: if it exists or there is no room
         """
-        lvm.create(self.name, name, size, tuple(tags))
+        with self._change():
+            lvm.create(self.name, name, size, tuple(tags))
         if zero:
             self.zero(name)
 
@@ -143,20 +177,24 @@ class VolumeGroup:
 
         :raises DeviceBusy: if it is open or has snapshots
         """
-        lvm.remove(self.name, name)
+        with self._change():
+            lvm.remove(self.name, name)
 
     def retag(self, name: str, add: Iterable[str] = (),
               remove: Iterable[str] = ()) -> None:
         """Add and remove tags, in one change; durable after ``flush()``."""
-        lvm.retag(self.name, name, tuple(add), tuple(remove))
+        with self._change():
+            lvm.retag(self.name, name, tuple(add), tuple(remove))
 
     def extend(self, name: str, size: Bytes) -> None:
         """Grow a volume; it may have that size already."""
-        lvm.extend(self.name, name, size)
+        with self._change():
+            lvm.extend(self.name, name, size)
 
     def activate(self) -> None:
         """Make all volumes of the group usable on this node."""
-        lvm.activate(self.name)
+        with self._change():
+            lvm.activate(self.name)
 
     def flush(self) -> None:
         """Make LVM's own metadata durable, which LVM does not do.

@@ -30,7 +30,8 @@ _INITIATOR = re.compile(r'(iqn|eui|naa)\.[!-.0-~]{1,219}', re.IGNORECASE)
 
 _UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 _DM_NAME = re.compile(
-    rf'{DM_PREFIX}(?P<kind>front|loan|serve|io|clone|source|hold|sluice)-'
+    rf'{DM_PREFIX}(?P<kind>front|loan|serve|io|clone|source|'
+    rf'hold|sluice|stop)-'
     rf'(?:(?P<host>.+)-)??(?P<lv>{_UUID})(?:-(?P<borrower>{_UUID}))?')
 
 
@@ -44,13 +45,14 @@ class Kind(enum.Enum):
     CLONE = 'clone'
     SOURCE = 'source'
     HOLD = 'hold'      # where the writes of a gated front wait
-    SLUICE = 'sluice'  # its path: an error target, or what leads on
+    SLUICE = 'sluice'  # its path: lets writes fail, or leads on
+    STOP = 'stop'      # where the sluice lets them fail
 
 
 CONSUMERS = (Kind.FRONT, Kind.LOAN, Kind.SERVE, Kind.IO)
 WRITERS = (Kind.FRONT, Kind.SERVE, Kind.IO)
-# What a gated front is made of; the first is built on the second.
-GATE = (Kind.HOLD, Kind.SLUICE)
+# What a gated front is made of; each is built on the next.
+GATE = (Kind.HOLD, Kind.SLUICE, Kind.STOP)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +117,10 @@ def hold(lv: str) -> DeviceName:
 
 def sluice(lv: str) -> DeviceName:
     return DeviceName(Kind.SLUICE, lv)
+
+
+def stop(lv: str) -> DeviceName:
+    return DeviceName(Kind.STOP, lv)
 
 
 def data_lv(lv: str) -> str:

@@ -72,6 +72,8 @@ class Reconciler:
         self._due: dict[str, tuple[float, float]] = {}
         self._reported: dict[str, str] = {}
         self._progress: dict[str, tuple[float, int]] = {}
+        # What was in flight at the last look.
+        self._seen: dict[str, facts.Unit] = {}
         # The offer of an LV that no attachment is connected for, and since
         # when.
         self._unclaimed: dict[str, tuple[records.Location, float]] = {}
@@ -89,6 +91,17 @@ class Reconciler:
         with self._wake:
             self._due[key] = (self._world.clock.monotonic(), SOONEST)
             self._wake.notify()
+
+    def path_failed(self, lv: str) -> None:
+        """Work on an LV at once: a server may be waiting."""
+        with self._wake:
+            unit = None if lv in self._busy else self._seen.get(lv)
+            if unit:
+                self._busy.add(lv)
+        if unit:
+            self._spawn(self._work_and_plan, unit)
+        else:
+            self.nominate(lv)
 
     def look_at_all(self) -> None:
         """Look at everything in flight as soon as possible."""
@@ -133,6 +146,8 @@ class Reconciler:
             return
         collected = facts.collect(world)
         with self._wake:
+            self._seen = {lv: unit for lv, unit in collected.items()
+                          if unit.in_flight}
             busy = set(self._busy)
             nominated = {
                 lv: unit for lv, unit in collected.items()

@@ -215,8 +215,8 @@ def seal(world: World, row: rows.Row, live: bool = False) -> None:
     """Leave no writer on the volume, then make durable what was written.
 
     The fence is observed: the kernel's open count of what the consumers lead
-    to must equal our read-only loans and gated fronts. Flushing is needed
-    because flushes on the borrower reach only the borrower's disk.
+    to must equal our read-only loans, the sluice and the gated fronts.
+    Flushing is needed because flushes on the borrower reach only its disk.
 
     :param live: gate a front that is open, instead of giving up
     :raises CannotRelocate: if somebody else has it open
@@ -224,7 +224,8 @@ def seal(world: World, row: rows.Row, live: bool = False) -> None:
     unit = check_sealable(world, row, live)
     if live and unit.of_kind(names.Kind.FRONT):
         gate.prepare(world, unit)
-    allowed = len(unit.of_kind(names.Kind.LOAN))
+        unit = stack.refresh(world, row.lv)
+    allowed = len(unit.of_kind(names.Kind.LOAN, names.Kind.SLUICE))
     for name in unit.of_kind(*names.WRITERS):
         if unit.is_held(name):
             gate.close(world, unit, name)

@@ -49,7 +49,7 @@ def make_world(configuration: typing.Any, node: str) -> world_module.World:
     :param node: ``host@backend``
     """
     config = configuration
-    group = config.volume_group
+    group = lvm.VolumeGroup(config.volume_group)
     settings = world_module.Settings(
         node=node,
         pool=config.safe_get('volume_backend_name') or 'dmclone',
@@ -63,12 +63,13 @@ def make_world(configuration: typing.Any, node: str) -> world_module.World:
             config.dmclone_hydration_batch_mib * oslo_units.Mi),
         budget=CONF.rpc_response_timeout * BUDGET_PART,
         key=_key())
+    meta = config.dmclone_metadata_volume_group
     return world_module.World(
         settings=settings,
         rows=rows.RowStore(),
-        group=lvm.VolumeGroup(group),
-        meta_group=lvm.VolumeGroup(
-            config.dmclone_metadata_volume_group or group),
+        group=group,
+        meta_group=(lvm.VolumeGroup(meta) if meta and meta != group.name
+                    else group),
         dm=device.DeviceMapper(),
         exporter=exporter.Exporter(config.target_ip_address,
                                    config.target_port),

@@ -344,9 +344,10 @@ def strip(world: World, unit: Unit) -> None:
     quiesce(world, unit)
     for iqn in unit.exports:
         world.exporter.remove(iqn)
-    for kinds in (names.CONSUMERS, (names.Kind.HOLD,), (names.Kind.SLUICE,)):
-        for name in unit.of_kind(*kinds):
-            world.dm.remove(str(name))
+    for name in (*unit.of_kind(*names.CONSUMERS),
+                 *(name for kind in names.GATE
+                   for name in unit.of_kind(kind))):
+        world.dm.remove(str(name))
     dismantle(world, unit)
 
 

@@ -88,6 +88,10 @@ def _pause(world: World, decision: Decision, known: Facts) -> None:
     stack.quiesce(world, known.unit)
 
 
+def _rearm(world: World, decision: Decision, known: Facts) -> None:
+    gate.rearm(world, known.unit)
+
+
 def _reject(world: World, decision: Decision, known: Facts) -> None:
     gate.reject(world, known.unit)
 
@@ -143,6 +147,7 @@ _STEPS: dict[Step, typing.Callable[[World, Decision, Facts], None]] = {
     Step.FINISH: _finish,
     Step.COMPLETE: _complete,
     Step.PAUSE: _pause,
+    Step.REARM: _rearm,
     Step.REJECT: _reject,
     Step.OPEN: _open,
     Step.FENCE: _fence,

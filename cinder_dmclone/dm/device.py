@@ -54,21 +54,12 @@ class DeviceMapper:
         self._monotonic = monotonic
 
     def devices(self) -> dict[str, Device]:
-        """All our devices by name, at the cost of two processes."""
-        info, text = dm.inspect()
-        tables: dict[str, list[str]] = {}
-        for line in text.splitlines():
-            name, _, segment = line.partition(': ')
-            tables.setdefault(name, []).append(segment)
-        # A device that vanished in between is in one of the two only.
-        found = [_device(row, '\n'.join(tables[name]))
-                 for name, row in _rows(info).items() if name in tables]
-        return {device.name: device for device in found}
+        """All our devices by name; starts no process."""
+        return {device.name: device
+                for device in map(_device, dm.inspect())}
 
     def _find(self, name: str) -> Device | None:
-        info, text = dm.inspect(name)
-        rows = _rows(info)
-        return _device(rows[name], text) if name in rows else None
+        return next(iter(map(_device, dm.inspect(name))), None)
 
     def devnum(self, name: str) -> str:
         """'major:minor' of a device that must exist.
@@ -156,14 +147,25 @@ class DeviceMapper:
         return CloneStatus.parse(_parameters(dm.status(name, flush), 'clone'))
 
     def statuses(self) -> dict[str, CloneStatus | MultipathStatus]:
-        """State of our clones and multipath devices, in one process."""
+        """State of our clones and multipath devices; starts no process."""
         found: dict[str, CloneStatus | MultipathStatus] = {}
-        for name, kind, text in _status_lines(dm.statuses()):
+        for name, line in dm.statuses().items():
+            _start, _length, kind, *rest = line.split(maxsplit=3) or ('',) * 3
+            text = ''.join(rest)
             if kind == 'clone':
                 found[name] = CloneStatus.parse(text)
             elif kind == 'multipath':
                 found[name] = MultipathStatus.parse(text)
         return found
+
+    def writes_under_way(self, name: str) -> int:
+        """How many writes to a device have not been answered yet."""
+        try:
+            counts = (block.sysfs(f'/dev/mapper/{name}')
+                      / 'inflight').read_text()
+        except OSError:
+            return 0  # it has just been removed
+        return int(counts.split()[1])
 
     def flush(self, path: str) -> None:
         """Make what was written to a device durable.
@@ -186,7 +188,7 @@ class DeviceMapper:
 
     def targets(self) -> set[str]:
         """The target types that the kernel has."""
-        return {line.split()[0] for line in dm.targets().splitlines() if line}
+        return set(dm.targets())
 
 
 def _check_change(device: Device, table: Table) -> None:
@@ -201,26 +203,12 @@ def _check_change(device: Device, table: Table) -> None:
             device=device.name, reason='it is a multipath device')
 
 
-def _rows(info: str) -> dict[str, dict[str, str]]:
-    """``dm.inspect``'s rows by name, of our devices."""
-    rows = {}
-    for line in info.splitlines():
-        values = line.strip().split(dm.SEPARATOR)
-        if len(values) == len(dm.COLUMNS):
-            row = dict(zip(dm.COLUMNS, values))
-            if row['uuid'].startswith(dm.UUID_PREFIX):
-                rows[row['name']] = row
-    return rows
-
-
-def _device(row: dict[str, str], table: str) -> Device:
+def _device(found: tuple) -> Device:
+    row = dm.Found(*found)
     return Device(
-        name=row['name'], uuid=row['uuid'],
-        devnum=f'{row["major"]}:{row["minor"]}', table=Table.parse(table),
-        open_count=int(row['open']),
-        suspended=row['suspended'] == 'Suspended',
-        readonly=row['readonly'] == 'Read-only',
-        pending=row['tables_loaded'] in ('Inactive', 'Both'))
+        name=row.name, uuid=row.uuid, devnum=row.devnum,
+        table=Table.parse(row.table), open_count=row.open_count,
+        suspended=row.suspended, readonly=row.readonly, pending=row.pending)
 
 
 def _parameters(status: str, kind: str) -> str:
@@ -229,14 +217,3 @@ def _parameters(status: str, kind: str) -> str:
     if found != kind:
         raise ValueError(f'a {found} and not a {kind}: {status!r}')
     return ''.join(parameters)
-
-
-def _status_lines(text: str) -> list[tuple[str, str, str]]:
-    """Name, kind and parameters of our devices in ``dmsetup status``."""
-    lines = []
-    for line in text.splitlines():
-        name, _, status = line.partition(': ')
-        fields = status.split(maxsplit=3)
-        if name.startswith('dmclone-') and len(fields) >= 3:
-            lines.append((name, fields[2], ''.join(fields[3:])))
-    return lines

@@ -51,5 +51,12 @@ def flush(paths: tuple[str, ...]) -> None:
 
 @privileged.context.entrypoint
 def drop_cache(path: str) -> None:
-    """Write back and forget the cached pages of a device (BLKFLSBUF)."""
-    process.run(['blockdev', '--flushbufs', _device(path)], _FLUSH_SECONDS)
+    """Forget the cached pages of a device, but those not written back.
+
+    Waits for nothing, unlike BLKFLSBUF: the device may hold writes.
+    """
+    device = os.open(_device(path), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(device, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(device)

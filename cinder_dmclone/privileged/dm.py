@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dmsetup, as root: one function per verb, for devices of ours only.
+"""The device mapper, as root: one function per verb, for devices of ours only.
 
-Tables are given on standard input. Commands that wait for udev rely on the
+Questions and small changes go to the kernel directly; a process for each
+would cost most of a relocation. What may wait in the kernel is done by
+dmsetup, which can be killed, and so is what needs udev. That relies on the
 rule that keeps udev from reading our devices (``56-cinder-dmclone.rules``):
 without it a source without a path would keep them waiting for ever.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+from typing import NamedTuple
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import block
+from cinder_dmclone.privileged import dm_ioctl
 from cinder_dmclone.privileged import process
 
 UUID_PREFIX = 'CINDER-DMCLONE-'
-
-# Between the columns of ``inspect``; in no name or uuid of ours.
-SEPARATOR = '|'
-COLUMNS = ('name', 'uuid', 'major', 'minor', 'open', 'suspended', 'readonly',
-           'tables_loaded')
 
 # What a clone and a multipath device understand.
 _VERBS = frozenset([
@@ -51,25 +52,41 @@ def _uuid(name: str) -> str:
     return UUID_PREFIX + _ours(name).removeprefix('dmclone-')
 
 
-@privileged.context.entrypoint
-def inspect(name: str | None = None) -> tuple[str, str]:
-    """Rows of ``COLUMNS`` and tables of our devices, or of one.
+class Found(NamedTuple):
+    """A device as the kernel has it, with its live table's lines."""
 
-    :returns: what ``dmsetup info`` and ``dmsetup table`` print; for one
-        device the latter is not prefixed with its name. Both are empty if
-        there is none.
-    """
-    which = [_ours(name)] if name else []
-    select = [] if name else ['--select', f'uuid=~"^{UUID_PREFIX}"']
-    try:
-        info = process.run(
-            ['dmsetup', 'info', '-c', '--noheadings', '--separator',
-             SEPARATOR, '-o', ','.join(COLUMNS), *select, *which], _SECONDS)
-        return info, process.run(['dmsetup', 'table', *which], _SECONDS)
-    except exceptions.CommandFailed as error:
-        if name and _ABSENT.search(str(error)):
-            return '', ''
-        raise
+    name: str
+    uuid: str
+    devnum: str
+    open_count: int
+    suspended: bool
+    readonly: bool
+    pending: bool
+    table: str
+
+
+@privileged.context.entrypoint
+def inspect(name: str | None = None) -> list[tuple]:
+    """What there is of our devices, or of one: the fields of ``Found``."""
+    wanted = [_ours(name)] if name else _all_ours()
+    replies = (dm_ioctl.ask(dm_ioctl.TABLE_STATUS, each,
+                            dm_ioctl.STATUS_TABLE | dm_ioctl.NOFLUSH)
+               for each in wanted)
+    # A device may vanish in between.
+    return [tuple(_found(reply)) for reply in replies
+            if reply and reply.uuid.startswith(UUID_PREFIX)]
+
+
+def _all_ours() -> list[str]:
+    return [name for name in dm_ioctl.names() if _NAME.fullmatch(name)]
+
+
+def _found(reply: dm_ioctl.Reply) -> Found:
+    return Found(
+        reply.name, reply.uuid, reply.devnum, reply.open_count,
+        bool(reply.flags & dm_ioctl.SUSPENDED),
+        bool(reply.flags & dm_ioctl.READONLY),
+        bool(reply.flags & dm_ioctl.INACTIVE), dm_ioctl.lines(reply))
 
 
 @privileged.context.entrypoint
@@ -77,13 +94,22 @@ def open_count(devnum: str) -> int:
     """How many openers a dm device has, in the kernel and outside.
 
     :param devnum: 'major:minor', also of an LV
+    :raises CommandFailed: if there is no such device
     """
     if not _ARGUMENT.fullmatch(devnum):
         raise ValueError(f'{devnum!r} is not a device number')
     major, minor = devnum.split(':')
-    return int(process.run(
-        ['dmsetup', 'info', '-c', '--noheadings', '-o', 'open',
-         '--major', major, '--minor', minor], _SECONDS))
+    reply = dm_ioctl.ask(dm_ioctl.DEV_STATUS,
+                         dev=os.makedev(int(major), int(minor)))
+    return _present(reply, devnum).open_count
+
+
+def _present(reply: dm_ioctl.Reply | None, name: str) -> dm_ioctl.Reply:
+    if reply is None:
+        raise exceptions.CommandFailed(
+            command=f'device-mapper ioctl {name}', code=errno.ENXIO,
+            stderr='no such device')
+    return reply
 
 
 @privileged.context.entrypoint
@@ -96,8 +122,11 @@ def create(name: str, table: str, readonly: bool) -> None:
 @privileged.context.entrypoint
 def load(name: str, table: str, readonly: bool) -> None:
     """Put a table into the inactive slot; replaces one that is there."""
-    process.run(['dmsetup', 'load', _ours(name), *_readonly(readonly)],
-                _SECONDS, table)
+    count, specs = dm_ioctl.pack_table(table)
+    _present(dm_ioctl.ask(
+        dm_ioctl.TABLE_LOAD, _ours(name),
+        dm_ioctl.READONLY if readonly else 0, targets=count, data=specs),
+        name)
 
 
 def _readonly(readonly: bool) -> list[str]:
@@ -128,7 +157,7 @@ def swap(name: str, noflush: bool) -> None:
 @privileged.context.entrypoint
 def resume(name: str) -> None:
     """Drop the inactive table, if any, and let I/O run on the live one."""
-    process.run(['dmsetup', 'clear', _ours(name)], _SECONDS)
+    _present(dm_ioctl.ask(dm_ioctl.TABLE_CLEAR, _ours(name)), name)
     process.run(['dmsetup', 'resume', _ours(name)], _SECONDS)
 
 
@@ -163,7 +192,8 @@ def message(name: str, words: tuple[str, ...]) -> None:
     verb, *arguments = words
     if verb not in _VERBS or not all(map(_ARGUMENT.fullmatch, arguments)):
         raise ValueError(f'{words!r} is not a message we send')
-    process.run(['dmsetup', 'message', _ours(name), '0', *words], _SECONDS)
+    _present(dm_ioctl.ask(dm_ioctl.TARGET_MSG, _ours(name),
+                          data=dm_ioctl.pack_message(words)), name)
 
 
 @privileged.context.entrypoint
@@ -175,24 +205,27 @@ def status(name: str, flush: bool) -> str:
     if flush:
         return process.run(['dmsetup', 'status', _ours(name)],
                            _FLUSH_SECONDS)
-    return process.run(['dmsetup', 'status', '--noflush', _ours(name)],
-                       _SECONDS)
+    reply = dm_ioctl.ask(dm_ioctl.TABLE_STATUS, _ours(name),
+                         dm_ioctl.NOFLUSH)
+    return dm_ioctl.lines(_present(reply, name))
 
 
 @privileged.context.entrypoint
-def statuses() -> str:
-    """Status lines of all devices, with their names, without a flush."""
-    return process.run(['dmsetup', 'status', '--noflush'], _SECONDS)
+def statuses() -> dict[str, str]:
+    """Status lines of our devices by name, without a flush."""
+    replies = (dm_ioctl.ask(dm_ioctl.TABLE_STATUS, name, dm_ioctl.NOFLUSH)
+               for name in _all_ours())
+    return {reply.name: dm_ioctl.lines(reply) for reply in replies if reply}
 
 
 @privileged.context.entrypoint
-def targets() -> str:
+def targets() -> list[str]:
     """Target types of the kernel, after loading the modules for ours."""
     try:
         process.run(['modprobe', '--all', '--quiet', *_MODULES], _SECONDS)
     except exceptions.CommandFailed:
         pass  # built in, or really missing: the list below tells
-    return process.run(['dmsetup', 'targets'], _SECONDS)
+    return dm_ioctl.versions()
 
 
 @privileged.context.entrypoint

@@ -38,7 +38,9 @@ class VolumeGroupTest(unittest.TestCase):
             setattr(self, name, patcher.start())
             self.addCleanup(patcher.stop)
         self.lvm.report.return_value = REPORT
-        self.group = lvm.VolumeGroup('vg')
+        self.lvm.backup_identity.return_value = None
+        self.now = 0.0
+        self.group = lvm.VolumeGroup('vg', lambda: self.now)
 
     def test_report(self) -> None:
         with mock.patch.object(lvm, '_block_size', side_effect=[512, 4096]):
@@ -64,6 +66,38 @@ class VolumeGroupTest(unittest.TestCase):
         for other in (('Z3ohjl', 21), ('other', 20), None):
             self.lvm.backup_identity.return_value = other
             self.assertNotEqual(token, self.group.changed_token())
+
+    def test_a_report_is_kept_while_nothing_changes(self) -> None:
+        self.lvm.backup_identity.return_value = ('Z3ohjl', 20)
+        for calls, happens in (
+                (1, lambda: None),
+                (1, lambda: None),
+                (2, lambda: self.group.retag('volume-1', add=['a'])),
+                (3, self._another_change), (4, self._another_change),
+                (5, self._time_passes)):
+            happens()
+            self.group.report()
+            self.assertEqual(calls, self.lvm.report.call_count)
+
+    def _another_change(self) -> None:
+        self.lvm.backup_identity.return_value = ('Z3ohjl', 21)
+
+    def _time_passes(self) -> None:
+        self.lvm.backup_identity.return_value = ('Z3ohjl', 20)
+        self.group.report()
+        self.now += lvm.KEPT_SECONDS
+
+    def test_a_report_during_a_change_is_not_kept(self) -> None:
+        self.lvm.backup_identity.return_value = ('Z3ohjl', 20)
+
+        def change(group: str) -> str:
+            self.lvm.report.side_effect = None
+            self.group.retag('volume-1', add=['a'])
+            return REPORT
+        self.lvm.report.side_effect = change
+        self.group.report()
+        self.group.report()
+        self.assertEqual(2, self.lvm.report.call_count)
 
     def test_create(self) -> None:
         self.group.create('volume-1', Bytes(4096), ['own:1'])

@@ -91,6 +91,18 @@ class GateTest(migration.MigrationTestCase):
         self.leave()
         self.assert_migrated()
 
+    def test_what_is_no_write_moves_nothing(self) -> None:
+        """Whatever failed the path of the hold, no write waits there."""
+        self.migrate()
+        hold, = (found for name, found in self.b.mapper.mapped.items()
+                 if '-hold-' in name)
+        self.assert_data(self.b, f'/dev/mapper/{hold.name}', self.data)
+        hold.path_failed = True
+        self.event(self.b, self.new)
+        self.assert_home(self.a)
+        self.assertFalse(hold.path_failed)
+        self.write(self.a, self.old)
+
     def test_a_repeated_request_finds_the_copy(self) -> None:
         attachment = self.cloud.db.attachment(self.volume)
         path = self.cloud.connect(self.volume, attachment, self.b)

@@ -6,6 +6,7 @@ from unittest import mock
 from cinder_dmclone.dm import device
 from cinder_dmclone.dm import table
 from cinder_dmclone import exceptions
+from cinder_dmclone.privileged import dm
 from cinder_dmclone.units import Sectors
 
 NAME = 'dmclone-clone-1'
@@ -17,11 +18,12 @@ QUEUE = table.Table.single(Sectors(8), table.Multipath(None, True))
 PATH = table.Table.single(Sectors(8), table.Multipath('8:0', True))
 
 
-def row(name: str = NAME, uuid: str | None = None, opened: int = 0,
-        suspended: str = 'Active', readonly: str = 'Writeable',
-        tables: str = 'Live') -> str:
-    uuid = uuid or 'CINDER-DMCLONE-' + name.removeprefix('dmclone-')
-    return (f'{name}|{uuid}|254|7|{opened}|{suspended}|{readonly}|{tables}\n')
+def there(live: str, name: str = NAME, opened: int = 0,
+          suspended: bool = False, readonly: bool = False,
+          pending: bool = False) -> tuple:
+    uuid = 'CINDER-DMCLONE-' + name.removeprefix('dmclone-')
+    return tuple(dm.Found(name, uuid, '254:7', opened, suspended, readonly,
+                          pending, live))
 
 
 class DeviceMapperTest(unittest.TestCase):
@@ -30,30 +32,24 @@ class DeviceMapperTest(unittest.TestCase):
         patcher = mock.patch.object(device, 'dm', wraps=None)
         self.dm = patcher.start()
         self.addCleanup(patcher.stop)
-        for name in ('SEPARATOR', 'COLUMNS', 'UUID_PREFIX'):
-            setattr(self.dm, name, getattr(patcher.temp_original, name))
+        self.dm.Found = dm.Found
         self.now = 0.0
         self.mapper = device.DeviceMapper(self._sleep, lambda: self.now)
 
     def _sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def _there(self, live: table.Table, **fields: str) -> None:
-        self.dm.inspect.return_value = (row(**fields), f'{live}\n')
+    def _there(self, live: table.Table, **fields: bool) -> None:
+        self.dm.inspect.return_value = [there(str(live), **fields)]
 
     def _calls(self) -> list[str]:
         return [call[0] for call in self.dm.method_calls
                 if call[0] != 'inspect']
 
     def test_devices(self) -> None:
-        self.dm.inspect.return_value = (
-            row(opened=2, readonly='Read-only') + row('dmclone-front-a-1')
-            + row('dmclone-x', uuid='LVM-abc') + row('dmclone-gone'),
-            'vg-lv: 0 8 linear 1:1 0\n'
-            f'{NAME}: 0 8 linear 1:1 0\n'
-            f'{NAME}: 8 8 linear 1:2 0\n'
-            'dmclone-front-a-1: \n'
-            'dmclone-x: 0 8 error\n')
+        self.dm.inspect.return_value = [
+            there('0 8 linear 1:1 0\n8 8 linear 1:2 0', opened=2,
+                  readonly=True), there('', 'dmclone-front-a-1')]
         self.assertEqual({
             NAME: device.Device(
                 NAME, 'CINDER-DMCLONE-clone-1', '254:7',
@@ -66,8 +62,7 @@ class DeviceMapperTest(unittest.TestCase):
         self.assertEqual(1, self.dm.inspect.call_count)
 
     def test_no_devices(self) -> None:
-        self.dm.inspect.return_value = ('No devices found\n',
-                                        'No devices found\n')
+        self.dm.inspect.return_value = []
         self.assertEqual({}, self.mapper.devices())
 
     def test_devnum(self) -> None:
@@ -80,7 +75,7 @@ class DeviceMapperTest(unittest.TestCase):
                 self.mapper.devnum(NAME)
 
     def test_apply_creates(self) -> None:
-        self.dm.inspect.return_value = ('', '')
+        self.dm.inspect.return_value = []
         self.mapper.apply(NAME, LINEAR, readonly=True)
         self.dm.create.assert_called_once_with(NAME, '0 8 linear 1:1 0', True)
 
@@ -107,19 +102,19 @@ class DeviceMapperTest(unittest.TestCase):
         self.dm.load.assert_called_once_with(NAME, '0 8 linear 1:1 0', True)
 
     def test_apply_resumes(self) -> None:
-        self._there(LINEAR, suspended='Suspended')
+        self._there(LINEAR, suspended=True)
         self.mapper.apply(NAME, LINEAR)
         self.assertEqual(['resume'], self._calls())
 
     def test_apply_drops_a_table_that_a_crash_left(self) -> None:
-        self._there(LINEAR, tables='Both')
+        self._there(LINEAR, pending=True)
         self.mapper.apply(NAME, LINEAR)
         self.assertEqual(['resume'], self._calls())
 
     def test_apply_finishes_a_creation(self) -> None:
-        for tables in ('None', 'Inactive'):
+        for pending in (True, False):
             self.dm.reset_mock()
-            self._there(table.Table(), tables=tables)
+            self._there(table.Table(), pending=pending)
             self.mapper.apply(NAME, CLONE)
             self.assertEqual(['load', 'activate'], self._calls())
 
@@ -182,19 +177,16 @@ class DeviceMapperTest(unittest.TestCase):
             self.mapper.clone_status(NAME)
 
     def test_statuses(self) -> None:
-        self.dm.statuses.return_value = (
-            'vg-lv: 0 8 linear \n'
-            'dmclone-clone-1: 0 8 clone Fail\n'
-            'dmclone-front-1: 0 8 linear \n'
-            'dmclone-empty: \n'
-            'mpatha: 0 8 multipath 2 0 0 0 0 0 \n'
-            'dmclone-source-1: 0 8 multipath 2 0 0 0 0 0 \n')
+        self.dm.statuses.return_value = {
+            'dmclone-clone-1': '0 8 clone Fail',
+            'dmclone-front-1': '0 8 linear',
+            'dmclone-empty': '',
+            'dmclone-source-1': '0 8 multipath 2 0 0 0 0 0'}
         found = self.mapper.statuses()
         self.assertEqual(['dmclone-clone-1', 'dmclone-source-1'],
                          sorted(found))
         self.assertEqual('fail', found['dmclone-clone-1'].mode)
 
     def test_targets(self) -> None:
-        self.dm.targets.return_value = (
-            'clone            v1.0.0\nlinear           v1.4.0\n')
+        self.dm.targets.return_value = ['clone', 'linear']
         self.assertEqual({'clone', 'linear'}, self.mapper.targets())

@@ -139,11 +139,17 @@ class Mapper:
             case ('queue_if_no_path',):
                 self._queue(found, True)
             case ('reinstate_path', _):
-                found.path_failed = False
-                if self._works(found.devnum):
-                    found.waiting = False
+                found.path_failed = found.waiting and not self._leads_on(
+                    found)
+                found.waiting = found.path_failed
             case _:
                 raise _failed('message', f'unknown message {words}')
+
+    def _leads_on(self, hold: mapped.Mapped) -> bool:
+        """Whether the sluice below a hold is open."""
+        target = typing.cast(table.Multipath, hold.target)
+        sluice = self._by_devnum(typing.cast(str, target.path))
+        return bool(sluice and sluice.table.has(table.Linear))
 
     @staticmethod
     def _queue(found: mapped.Mapped, queue: bool) -> None:
@@ -192,6 +198,9 @@ class Mapper:
                 for name, found in self.mapped.items()
                 if found.table.has(table.Clone)
                 or found.table.has(table.Multipath)}
+
+    def writes_under_way(self, name: str) -> int:
+        return int(self.mapped[name].waiting)
 
     def flush(self, path: str) -> None:
         self._flush(self._resolve(path))
@@ -350,9 +359,12 @@ class Mapper:
     def _write_held(self, hold: mapped.Mapped, region: int,
                     value: str) -> None:
         target = typing.cast(table.Multipath, hold.target)
-        if not hold.path_failed and self._works(hold.devnum):
-            return self._write(typing.cast(str, target.path), region, value)
-        hold.path_failed = True
+        if not hold.path_failed:
+            try:
+                return self._write(typing.cast(str, target.path), region,
+                                   value)
+            except mapped.Failed:
+                hold.path_failed = True
         if not target.queue:
             raise mapped.Failed(hold.name)
         hold.waiting = True

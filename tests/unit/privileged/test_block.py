@@ -24,9 +24,14 @@ class BlockTest(test_dm.Case):
                          self._argv())
 
     def test_drop_cache(self) -> None:
-        block.drop_cache('/dev/sda')
-        self.assertEqual([['blockdev', '--flushbufs', '/dev/sda']],
-                         self._argv())
+        with mock.patch.multiple(block.os, open=mock.DEFAULT,
+                                 close=mock.DEFAULT,
+                                 posix_fadvise=mock.DEFAULT) as patched:
+            patched['open'].return_value = 7
+            block.drop_cache('/dev/sda')
+        patched['posix_fadvise'].assert_called_once_with(
+            7, 0, 0, block.os.POSIX_FADV_DONTNEED)
+        patched['close'].assert_called_once_with(7)
 
     def test_sysfs(self) -> None:
         self.stat.return_value = mock.Mock(st_rdev=os.makedev(254, 7))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import errno
 import pathlib
 import tempfile
 import unittest
@@ -9,6 +10,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import dm
+from tests.unit.privileged import dmioctl
 
 LV = '11111111-2222-3333-4444-555555555555'
 NAME = f'dmclone-clone-{LV}'
@@ -19,6 +21,11 @@ class Case(unittest.TestCase):
     def setUp(self) -> None:
         privileged.context.set_client_mode(False)
         self.addCleanup(privileged.context.set_client_mode, True)
+        self.ioctl = dmioctl.Kernel()
+        patcher = mock.patch('cinder_dmclone.privileged.dm_ioctl._ioctl',
+                             self.ioctl)
+        patcher.start()
+        self.addCleanup(patcher.stop)
         patcher = mock.patch('cinder_dmclone.privileged.process.run')
         self.run_ = patcher.start()
         self.run_.return_value = ''
@@ -61,24 +68,47 @@ class DmTest(Case):
             '0 8 error')
 
     def test_inspect_asks_for_ours_only(self) -> None:
-        self.run_.side_effect = ['rows', 'tables']
-        self.assertEqual(('rows', 'tables'), dm.inspect())
-        self.assertIn('uuid=~"^CINDER-DMCLONE-"', self._argv()[0])
-
-    def test_inspect_one(self) -> None:
-        self.run_.side_effect = ['row', 'table']
-        self.assertEqual(('row', 'table'), dm.inspect(NAME))
-        self.assertEqual([NAME, NAME], [argv[-1] for argv in self._argv()])
+        self.ioctl.names = [NAME, 'vg-lv', 'dmclone-gone']
+        self.ioctl.tables[NAME] = '0 8 linear 1:1 0\n8 8 error'
+        self.assertEqual(
+            [(NAME, f'CINDER-DMCLONE-clone-{LV}', '254:7', 3, False, True,
+              False, '0 8 linear 1:1 0\n8 8 error')], dm.inspect())
+        self.assertEqual(dm.inspect(), dm.inspect(NAME))
 
     def test_inspect_one_that_is_absent(self) -> None:
-        for text in ('Device does not exist.', 'No such device or address'):
-            self.run_.side_effect = exceptions.CommandFailed(text)
-            self.assertEqual(('', ''), dm.inspect(NAME))
+        self.assertEqual([], dm.inspect(NAME))
 
     def test_inspect_fails(self) -> None:
-        self.run_.side_effect = exceptions.CommandFailed('no permission')
+        self.ioctl.error = errno.EACCES
         with self.assertRaises(exceptions.CommandFailed):
             dm.inspect(NAME)
+
+    def test_long_answers(self) -> None:
+        table = '\n'.join(f'{8 * n} 8 linear 254:{n} 123456'
+                          for n in range(4000))
+        self.ioctl.names = [f'dmclone-{n:0100}' for n in range(300)] + [NAME]
+        self.ioctl.tables[NAME] = table
+        self.assertEqual(table, dm.inspect()[0][-1])
+
+    def test_load(self) -> None:
+        self.ioctl.tables[NAME] = ''
+        table = '0 8 linear 1:1 0\n8 16 error'
+        dm.load(NAME, table, True)
+        self.assertEqual([(NAME, table, True)], self.ioctl.loaded)
+
+    def test_what_is_absent_is_not_changed(self) -> None:
+        for call in (lambda: dm.load(NAME, '0 8 error', False),
+                     lambda: dm.resume(NAME), lambda: dm.open_count('254:9'),
+                     lambda: dm.status(NAME, False),
+                     lambda: dm.message(NAME, ('fail_if_no_path',))):
+            with self.assertRaises(exceptions.CommandFailed):
+                call()
+
+    def test_open_count(self) -> None:
+        self.ioctl.tables[NAME] = ''
+        self.assertEqual(3, dm.open_count('254:7'))
+        with self.assertRaises(ValueError):
+            dm.open_count('sda')
 
     def test_swap_dies_with_the_daemon_and_never_waits_long(self) -> None:
         dm.swap(NAME, True)
@@ -90,9 +120,10 @@ class DmTest(Case):
         self.assertNotIn('--noflush', self._argv()[1])
 
     def test_resume_clears_first(self) -> None:
+        self.ioctl.tables[NAME] = ''
         dm.resume(NAME)
-        self.assertEqual([['dmsetup', 'clear', NAME],
-                          ['dmsetup', 'resume', NAME]], self._argv())
+        self.assertEqual([NAME], self.ioctl.cleared)
+        self.assertEqual([['dmsetup', 'resume', NAME]], self._argv())
 
     def test_remove_never_forces(self) -> None:
         dm.remove(NAME)
@@ -115,9 +146,10 @@ class DmTest(Case):
             dm.remove(NAME)
 
     def test_message(self) -> None:
+        self.ioctl.tables[NAME] = ''
         dm.message(NAME, ('reinstate_path', '8:16'))
-        self.assertEqual([['dmsetup', 'message', NAME, '0',
-                           'reinstate_path', '8:16']], self._argv())
+        self.assertEqual([(NAME, 'reinstate_path 8:16')],
+                         self.ioctl.messages)
 
     def test_other_messages_are_refused(self) -> None:
         for words in (('@stats_create',), ('reinstate_path', '/dev/sda'),
@@ -126,18 +158,19 @@ class DmTest(Case):
                 dm.message(NAME, words)
 
     def test_status_flushes_only_on_demand(self) -> None:
-        dm.status(NAME, False)
+        self.ioctl.tables[NAME] = '0 8 clone Fail'
+        self.assertEqual('0 8 clone Fail', dm.status(NAME, False))
         dm.status(NAME, True)
-        self.assertEqual([['dmsetup', 'status', '--noflush', NAME],
-                          ['dmsetup', 'status', NAME]], self._argv())
+        self.assertEqual([['dmsetup', 'status', NAME]], self._argv())
 
     def test_statuses(self) -> None:
-        dm.statuses()
-        self.assertEqual([['dmsetup', 'status', '--noflush']], self._argv())
+        self.ioctl.names = [NAME, 'vg-lv']
+        self.ioctl.tables[NAME] = '0 8 clone Fail'
+        self.assertEqual({NAME: '0 8 clone Fail'}, dm.statuses())
 
     def test_targets_with_modules_built_in(self) -> None:
-        self.run_.side_effect = [exceptions.CommandFailed('modprobe'), 'x']
-        self.assertEqual('x', dm.targets())
+        self.run_.side_effect = exceptions.CommandFailed('modprobe')
+        self.assertEqual(['clone', 'error'], dm.targets())
 
     def test_hide_discards(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel says when a path fails."""
+
+from __future__ import annotations
+
+from cinder_dmclone import uevents
+from tests.unit import base
+
+LV = 'f4fbf264-82bc-4f31-b7ad-612e376862e8'
+# As Linux 6.1 sends it.
+EVENT = '\0'.join((
+    'change@/devices/virtual/block/dm-13', 'ACTION=change',
+    'DEVPATH=/devices/virtual/block/dm-13', 'SUBSYSTEM=block',
+    'DM_TARGET=multipath', 'DM_ACTION=PATH_FAILED', 'DM_SEQNUM=1',
+    'DM_PATH=254:12', 'DM_NR_VALID_PATHS=0', f'DM_NAME=dmclone-hold-{LV}',
+    f'DM_UUID=CINDER-DMCLONE-hold-{LV}', 'SEQNUM=1866', ''))
+
+
+class UeventTest(base.TestCase):
+
+    def test_a_path_of_ours(self) -> None:
+        self.assertEqual(LV, uevents.failed_path(EVENT.encode()))
+
+    def test_other_events(self) -> None:
+        for event in (EVENT.replace('FAILED', 'REINSTATED'),
+                      EVENT.replace('dmclone-hold', 'mpatha'), 'add@/x\0',
+                      ''):
+            self.assertIsNone(uevents.failed_path(event.encode()))
+        self.assertIsNone(uevents.failed_path(b'\xff\0=\0'))
