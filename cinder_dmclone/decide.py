@@ -162,8 +162,11 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
         make.add(front)
     elif not row.attachments:
         drop.add(front)
+    # A server that is here has another attachment only while it migrates.
+    here = {a.instance for a in row.connected_at(host)} - {None}
     remote = {a.initiator for a in row.attachments
-              if a.connected and a.host != host and a.initiator}
+              if a.connected and a.host != host and a.initiator
+              and a.instance not in here}
     quiet = (row.status in _QUIET
              and row.migration_status in rows.SETTLED_MIGRATION)
     serve = names.serve(unit.lv)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A volume group: its logical volumes and their tags.
 
-One report tells everything. It is kept for a few seconds: a relocation looks
-many times, and LVM is slow.
+One report tells everything. It is kept for a while: a relocation looks many
+times, and LVM is slow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cinder_dmclone.privileged import lvm
 from cinder_dmclone.units import Bytes
 
 # How long a report is kept, in seconds, if nothing tells of a change.
-KEPT_SECONDS = 10.0
+KEPT_SECONDS = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +120,7 @@ class VolumeGroup:
     def report(self) -> Report:
         """Everything about the group, in one process at most.
 
-        A report of the last seconds is good as long as neither LVM's
+        A report of the last minute is good as long as neither LVM's
         sequence number nor this process says that the group has changed.
 
         :raises CommandFailed: if there is no such group

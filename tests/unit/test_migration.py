@@ -23,6 +23,16 @@ class GateTest(migration.MigrationTestCase):
         self.leave()
         self.assert_migrated()
 
+    def test_the_other_node_is_not_served_over_iscsi(self) -> None:
+        self.migrate()
+        for node in (self.a, self.b):
+            node.process.loop.nominate(self.volume)
+            self.cloud.settle(3)
+            self.assertFalse([name for name in node.mapper.mapped
+                              if '-serve-' in name])
+            if node is self.a:
+                self.switch()
+
     def test_nothing_is_hydrated_before_the_first_write(self) -> None:
         self.migrate()
         self.held(self.b, self.new)
