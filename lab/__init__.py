@@ -16,6 +16,8 @@ the others stay. A node that boots starts udevd and iscsid and activates its
 volume group; cinder-volume is started by ``node.volume.start()``, and what
 else shall start at boot goes into the node's /etc/rc.local.
 
+``Lab(nova=True)`` has servers too: see lab.compute.
+
 Everything of a lab is in /var/lib/cinder-dmclone-lab/NAME, what is kept
 between labs in /var/cache/cinder-dmclone-lab ($XDG_CACHE_HOME).
 """

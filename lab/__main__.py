@@ -23,6 +23,8 @@ def _arguments() -> argparse.Namespace:
     start.add_argument('--option', action='append', default=[],
                        metavar='KEY=VALUE',
                        help='option of the backend\'s section')
+    start.add_argument('--nova', action='store_true',
+                       help='with Nova, so that there can be servers')
     commands.add_parser('down', help='remove a lab and all its traces')
     commands.add_parser('status', help='show what runs')
     commands.add_parser('env', help='print what a shell can source')
@@ -38,6 +40,7 @@ def main() -> int:
     args = _arguments()
     if args.command == 'up':
         lab = Lab(args.name, nodes=args.nodes, driver=args.driver, keep=True,
+                  nova=args.nova,
                   backend=dict(word.split('=', 1) for word in args.option))
         lab.start()
         print(f'The lab is up.  For a shell:  source <(python3 -m lab '

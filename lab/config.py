@@ -11,6 +11,7 @@ from lab.rest import KEYSTONE
 from lab.services import PASSWORD, RABBIT_PORT
 
 BACKEND = 'dmclone'
+TRANSPORT = f'rabbit://lab:{PASSWORD}@{CONTROLLER}:{RABBIT_PORT}/'
 Sections = dict[str, dict[str, object]]
 
 
@@ -23,11 +24,18 @@ def text(sections: Mapping[str, Mapping[str, object]]) -> str:
     return '\n'.join(lines) + '\n'
 
 
-def _common(venv: pathlib.Path, state: str) -> Sections:
+def user(name: str) -> dict[str, object]:
+    """How a service says to Keystone who it is."""
+    return {'auth_url': KEYSTONE, 'auth_type': 'password', 'username': name,
+            'password': PASSWORD, 'project_name': 'service',
+            'user_domain_id': 'default', 'project_domain_id': 'default'}
+
+
+def _common(venv: pathlib.Path, state: str,
+            more: Sections | None) -> Sections:
     return {
         'DEFAULT': {
-            'transport_url':
-                f'rabbit://lab:{PASSWORD}@{CONTROLLER}:{RABBIT_PORT}/',
+            'transport_url': TRANSPORT,
             'auth_strategy': 'keystone',
             'default_volume_type': BACKEND,
             'state_path': state,
@@ -50,32 +58,35 @@ def _common(venv: pathlib.Path, state: str) -> Sections:
         },
         'database': {'connection': CINDER, 'max_retries': -1},
         'keystone_authtoken': {
-            'www_authenticate_uri': KEYSTONE, 'auth_url': KEYSTONE,
-            'auth_type': 'password', 'username': 'cinder',
-            'password': PASSWORD, 'project_name': 'service',
-            'user_domain_id': 'default', 'project_domain_id': 'default',
+            'www_authenticate_uri': KEYSTONE, **user('cinder'),
             'service_token_roles_required': 'true',
         },
         'oslo_concurrency': {'lock_path': f'{state}/lock'},
+        **(more or {}),
     }
 
 
-def controller(venv: pathlib.Path, state: pathlib.Path) -> str:
-    """cinder.conf of the API and the scheduler."""
-    sections = _common(venv, str(state))
+def controller(venv: pathlib.Path, state: pathlib.Path,
+               more: Sections | None = None) -> str:
+    """cinder.conf of the API and the scheduler.
+
+    ``more`` are further sections.
+    """
+    sections = _common(venv, str(state), more)
     sections['DEFAULT']['host'] = 'controller'
     return text(sections)
 
 
 def node(name: str, mgmt: str, data: str, venv: pathlib.Path, driver: str,
          backend: Mapping[str, object],
-         default: Mapping[str, object]) -> str:
+         default: Mapping[str, object],
+         more: Sections | None = None) -> str:
     """cinder.conf of a node.
 
     ``backend`` and ``default`` are added to the backend's section and to
-    [DEFAULT].
+    [DEFAULT]; ``more`` are further sections.
     """
-    sections = _common(venv, '/var/lib/cinder')
+    sections = _common(venv, '/var/lib/cinder', more)
     sections['DEFAULT'] |= {
         'host': name, 'my_ip': mgmt, 'enabled_backends': BACKEND,
         'rootwrap_config': '/etc/cinder/rootwrap.conf', **default}

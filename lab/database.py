@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import site
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from lab import install
@@ -45,35 +46,35 @@ def query(venv: pathlib.Path, socket: pathlib.Path, statement: str,
         connection.close()
 
 
-def _catalogue(client: Client) -> None:
-    """Users, roles and endpoints beside what bootstrap makes."""
-    roles = {role['name']: role['id']
+def add_user(client: Client, project: str, user: str, *roles: str) -> None:
+    """Give a user roles in a project; both are made if they are missing."""
+    known = {role['name']: role['id']
              for role in client.keystone('GET', '/roles')['roles']}
-    for project, user, role in (('service', 'cinder', 'admin'),
-                                ('service', 'cinder', 'service'),
-                                ('demo', 'demo', 'member')):
-        where = client.keystone('GET', f'/projects?name={project}')
-        if where['projects']:
-            project_id = where['projects'][0]['id']
-        else:
-            project_id = client.keystone('POST', '/projects', {
-                'project': {'name': project, 'domain_id': 'default'},
-            })['project']['id']
-        found = client.keystone('GET', f'/users?name={user}')['users']
-        user_id = found[0]['id'] if found else client.keystone(
-            'POST', '/users',
-            {'user': {'name': user, 'password': PASSWORD,
-                      'domain_id': 'default'}})['user']['id']
+    where = client.keystone('GET', f'/projects?name={project}')['projects']
+    project_id = where[0]['id'] if where else client.keystone(
+        'POST', '/projects',
+        {'project': {'name': project, 'domain_id': 'default'}},
+    )['project']['id']
+    found = client.keystone('GET', f'/users?name={user}')['users']
+    user_id = found[0]['id'] if found else client.keystone(
+        'POST', '/users',
+        {'user': {'name': user, 'password': PASSWORD,
+                  'domain_id': 'default'}})['user']['id']
+    for role in roles:
         client.keystone('PUT', f'/projects/{project_id}/users/{user_id}'
-                               f'/roles/{roles[role]}')
-    for name, kind, url in _ENDPOINTS:
-        service_id = client.keystone('POST', '/services', {
-            'service': {'name': name, 'type': kind}})['service']['id']
-        for interface in ('public', 'internal', 'admin'):
-            client.keystone('POST', '/endpoints', {
-                'endpoint': {'service_id': service_id, 'url': url,
-                             'interface': interface,
-                             'region_id': 'RegionOne'}})
+                               f'/roles/{known[role]}')
+
+
+def add_endpoint(client: Client, name: str, kind: str, url: str) -> None:
+    """Put a service into the catalogue, instead of one of its name."""
+    for old in client.keystone('GET', f'/services?name={name}')['services']:
+        client.keystone('DELETE', f'/services/{old["id"]}')
+    service_id = client.keystone('POST', '/services', {
+        'service': {'name': name, 'type': kind}})['service']['id']
+    for interface in ('public', 'internal', 'admin'):
+        client.keystone('POST', '/endpoints', {
+            'endpoint': {'service_id': service_id, 'url': url,
+                         'interface': interface, 'region_id': 'RegionOne'}})
 
 
 def _build(path: pathlib.Path, venv: pathlib.Path) -> None:
@@ -109,7 +110,11 @@ def _build(path: pathlib.Path, venv: pathlib.Path) -> None:
                           str(conf), 'db', 'sync'),
             env=environment())
         keystone.start()
-        _catalogue(Client(network))
+        client = Client(network)
+        add_user(client, 'service', 'cinder', 'admin', 'service')
+        add_user(client, 'demo', 'demo', 'member')
+        for service in _ENDPOINTS:
+            add_endpoint(client, *service)
         keystone.stop()
         mariadb.stop()
     finally:
@@ -121,15 +126,21 @@ def template(venv: pathlib.Path) -> pathlib.Path:
     name = install.digest(
         venv.name.encode(), (_HERE / 'database.py').read_bytes(),
         (_HERE / 'services.py').read_bytes())
+    return cached(f'database-{name}', lambda part: _build(part, venv))
+
+
+def cached(name: str,
+           build: Callable[[pathlib.Path], None]) -> pathlib.Path:
+    """What ``build`` makes in the directory it is given; made once."""
     cache = install.cache_directory()
-    path = cache / f'database-{name}'
+    path = cache / name
     with install.locked(cache / 'database.lock'):
         if not path.exists():
             print(f'lab: preparing {path} (a minute)', file=sys.stderr)
             part = cache / 'database.part'
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir()
-            _build(part, venv)
+            build(part)
             part.rename(path)
     return path
 

@@ -10,7 +10,7 @@ import pathlib
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lab.errors import LabError
 from lab.processes import run
@@ -20,7 +20,15 @@ PACKAGES = (
     'e2fsprogs', 'fio', 'gcc', 'iproute2', 'kmod', 'libc6-dev', 'lvm2',
     'mariadb-client-core', 'mariadb-server-core', 'open-iscsi', 'procps',
     'python3-venv', 'rabbitmq-server', 'sudo', 'udev', 'user-mode-linux')
+# What a lab with Nova needs beside them; nothing of it comes as a service of
+# the machine.
+NOVA_PACKAGES = (
+    'dropbear-bin', 'libvirt-clients', 'libvirt-daemon', 'openssh-client',
+    'python3-libvirt', 'qemu-system-x86', 'qemu-utils', 'seabios')
 _REQUIREMENTS = pathlib.Path(__file__).with_name('requirements.txt')
+_NOVA_REQUIREMENTS = _REQUIREMENTS.with_name('requirements-nova.txt')
+# Debian builds the bindings for its Python and its libvirt.
+_LIBVIRT = pathlib.Path('/usr/lib/python3/dist-packages')
 _POLICY = pathlib.Path('/usr/sbin/policy-rc.d')
 
 
@@ -58,13 +66,13 @@ def check_machine() -> None:
                        'on Debian and Ubuntu')
 
 
-def missing_packages() -> list[str]:
+def missing_packages(packages: Sequence[str] = PACKAGES) -> list[str]:
     """Packages of the list that are not installed."""
     result = run('dpkg-query', '-W', '-f', '${db:Status-Abbrev}${Package}\n',
-                 *PACKAGES, check=False)
+                 *packages, check=False)
     present = {line[3:].strip() for line in result.stdout.splitlines()
                if line.startswith('ii')}
-    return [name for name in PACKAGES if name not in present]
+    return [name for name in packages if name not in present]
 
 
 @contextlib.contextmanager
@@ -83,9 +91,9 @@ def _no_daemons() -> Iterator[None]:
             kept.rename(_POLICY)
 
 
-def install_packages() -> None:
-    """Install the missing Debian packages."""
-    missing = missing_packages()
+def install_packages(packages: Sequence[str] = PACKAGES) -> None:
+    """Install the missing Debian packages of the list."""
+    missing = missing_packages(packages)
     if missing:
         print(f'lab: installing {" ".join(missing)}', file=sys.stderr)
         env = {**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'}
@@ -104,11 +112,9 @@ def install_packages() -> None:
     os.makedirs('/lib/modules', exist_ok=True)
 
 
-def base_virtualenv() -> pathlib.Path:
-    """The virtualenv with everything but this project; built once."""
-    requirements = _REQUIREMENTS.read_bytes()
-    version = run(PYTHON, '--version').stdout.encode()
-    path = cache_directory() / f'venv-{digest(requirements, version)}'
+def _virtualenv(name: str, requirements: pathlib.Path) -> pathlib.Path:
+    """A virtualenv of the cache with these requirements; built once."""
+    path = cache_directory() / name
     complete = path / 'complete'
     with locked(cache_directory() / 'venv.lock'):
         if not complete.exists():
@@ -118,9 +124,16 @@ def base_virtualenv() -> pathlib.Path:
             print(f'lab: building {path} (some minutes)', file=sys.stderr)
             run(PYTHON, '-m', 'venv', str(path))
             run(str(path / 'bin/pip'), 'install', '--quiet', '--no-deps',
-                '--requirement', str(_REQUIREMENTS), timeout=3600)
+                '--requirement', str(requirements), timeout=3600)
             complete.touch()
     return path
+
+
+def base_virtualenv() -> pathlib.Path:
+    """The virtualenv with everything but this project."""
+    version = run(PYTHON, '--version').stdout.encode()
+    name = digest(_REQUIREMENTS.read_bytes(), version)
+    return _virtualenv(f'venv-{name}', _REQUIREMENTS)
 
 
 def ensure() -> pathlib.Path:
@@ -133,3 +146,30 @@ def ensure() -> pathlib.Path:
     with locked(cache_directory() / 'packages.lock'):
         install_packages()
     return base_virtualenv()
+
+
+def ensure_nova(base: pathlib.Path, more: Sequence[str]) -> pathlib.Path:
+    """Install what a lab with Nova needs beside what ensure() gave.
+
+    ``more`` are further Debian packages.  Returns a virtualenv that sees
+    everything of that one too.
+    """
+    with locked(cache_directory() / 'packages.lock'):
+        install_packages((*NOVA_PACKAGES, *more))
+    name = digest(base.name.encode(), _NOVA_REQUIREMENTS.read_bytes())
+    path = _virtualenv(f'venv-nova-{name}', _NOVA_REQUIREMENTS)
+    with locked(cache_directory() / 'venv.lock'):
+        _see(path, base)
+    return path
+
+
+def _see(path: pathlib.Path, base: pathlib.Path) -> None:
+    """Make one virtualenv see another one and the bindings of libvirt."""
+    site, = path.glob('lib/python3.*/site-packages')
+    below, = base.glob('lib/python3.*/site-packages')
+    for module in _LIBVIRT.glob('libvirt*'):
+        link = site / module.name
+        if not link.is_symlink():
+            link.symlink_to(module)
+    if not (site / 'base.pth').exists():
+        (site / 'base.pth').write_text(f'{below}\n')

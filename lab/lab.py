@@ -13,15 +13,20 @@ import sys
 from collections.abc import Mapping
 from typing import IO, Any
 
-from lab import config, database, install, virtualenv
-from lab.api import Api
+from lab import config, database, guest, install, virtualenv
+from lab.compute import config as nova_config
+from lab.compute import database as nova_database
+from lab.compute.cloud import Cloud
+from lab.compute.node import ComputeService
+from lab.compute.servers import MICROVERSION, Servers
+from lab.daemon import Daemon
 from lab.errors import CommandError, LabError, LabInUse
 from lab.network import Network
 from lab.node import Node, Size
 from lab.processes import run, wait_for
 from lab.rest import KEYSTONE
 from lab.services import (PASSWORD, CinderAPI, CinderScheduler, Keystone,
-                          MariaDB, RabbitMQ, environment)
+                          MariaDB, RabbitMQ, Service, environment)
 from lab.volume import VolumeService
 
 ROOT = pathlib.Path('/var/lib/cinder-dmclone-lab')
@@ -29,6 +34,8 @@ DRIVER = 'cinder_dmclone.driver.DMCloneVolumeDriver'
 # The same with fault points: lab/faulty.py under a name of its own, because
 # the nodes do not have the package lab.
 FAULTY_DRIVER = 'dmclone_faulty.FaultyDriver'
+# nova-compute, libvirtd and some small servers beside cinder-volume.
+_NOVA_SIZE = Size(memory_mib=1536)
 _JSON_VERBS = {'list', 'show', 'create'}
 
 
@@ -38,25 +45,28 @@ def default_name() -> str:
 
 
 class LabNode(Node):
-    """A node with cinder-volume on it."""
+    """A node with cinder-volume on it, and nova-compute if there is Nova."""
 
     volume: VolumeService
+    compute: ComputeService
 
 
-class Lab(Api):
+class Lab(Servers):
     """A control plane and ``nodes`` kernels in a network of their own.
 
     Used as a context manager, or start() and stop(); with ``keep`` it
     outlives this process, and Lab.attach(name) finds it again.  ``backend``
     and ``default`` are options added to the backend's section and to
-    [DEFAULT] of each node's cinder.conf.
+    [DEFAULT] of each node's cinder.conf.  With ``nova`` there are servers
+    too: see lab.compute.
     """
 
     def __init__(self, name: str | None = None, nodes: int = 2,
                  driver: str | None = None,
                  backend: Mapping[str, object] | None = None,
                  default: Mapping[str, object] | None = None,
-                 size: Size = Size(), keep: bool = False) -> None:
+                 size: Size | None = None, keep: bool = False,
+                 nova: bool = False) -> None:
         self.name = name or default_name()
         if not re.fullmatch('[a-z0-9][a-z0-9-]{0,19}', self.name):
             raise LabError(f'{self.name!r} is no name for a lab: up to 20 '
@@ -65,8 +75,9 @@ class Lab(Api):
         self.directory = ROOT / self.name
         self.venv = self.directory / 'venv'
         self.network = Network(self.name)
+        size = size or (_NOVA_SIZE if nova else Size())
         self._settings: dict[str, Any] = {
-            'nodes': nodes, 'driver': driver or DRIVER,
+            'nodes': nodes, 'nova': nova, 'driver': driver or DRIVER,
             'backend': dict(backend or {}), 'default': dict(default or {}),
             'memory_mib': size.memory_mib, 'disk_gib': size.disk_gib}
         self._lock: IO[str] | None = None
@@ -82,9 +93,16 @@ class Lab(Api):
         self.keystone = Keystone(at, self.network, self.venv)
         self.cinder_api = CinderAPI(at, self.network, self.venv)
         self.cinder_scheduler = CinderScheduler(at, self.network, self.venv)
-        self.services = [self.mariadb, self.rabbitmq, self.keystone,
-                         self.cinder_api, self.cinder_scheduler]
+        self.services: list[Service] = [
+            self.mariadb, self.rabbitmq, self.keystone, self.cinder_api,
+            self.cinder_scheduler]
         settings = self._settings
+        self.cloud: Cloud | None = None
+        more = None
+        if settings['nova']:
+            self.cloud = Cloud(at, self.network, self.venv)
+            self.services += self.cloud.services
+            more = nova_config.cinder()
         size = Size(settings['memory_mib'], settings['disk_gib'])
         self.nodes: list[LabNode] = []
         for number in range(1, settings['nodes'] + 1):
@@ -92,7 +110,9 @@ class Lab(Api):
                            [at, install.cache_directory()], size)
             node.volume = VolumeService(
                 node, self.venv, at / 'etc', settings['driver'],
-                settings['backend'], settings['default'])
+                settings['backend'], settings['default'], more)
+            if self.cloud:
+                node.compute = self.cloud.compute(node)
             self.nodes.append(node)
 
     @classmethod
@@ -104,7 +124,7 @@ class Lab(Api):
             text = (lab.directory / 'lab.json').read_text()
         except FileNotFoundError:
             raise LabError(f'there is no lab {lab.name}') from None
-        lab._settings = json.loads(text)
+        lab._settings |= json.loads(text)
         lab._assemble()
         return lab
 
@@ -123,14 +143,17 @@ class Lab(Api):
         fails, the logs are kept, their place is printed, and nothing else
         stays.
         """
-        base = install.ensure()
+        layers = [install.ensure()]
+        if self.cloud:
+            layers.insert(0, install.ensure_nova(layers[0],
+                                                 guest.GUEST_PACKAGES))
         self._own()
         self._remove()
         self.directory.mkdir(parents=True)
         (self.directory / 'lab.json').write_text(json.dumps(self._settings))
         try:
             self.network.create(self._settings['nodes'])
-            self._start_all(base)
+            self._start_all(layers)
         except BaseException:
             place = pathlib.Path('/var/tmp', f'dmclone-lab-{self.name}-logs')
             self.collect_logs(place)
@@ -152,39 +175,54 @@ class Lab(Api):
                            'process') from None
         self._lock = lock
 
-    def _start_all(self, base: pathlib.Path) -> None:
+    def _start_all(self, layers: list[pathlib.Path]) -> None:
         self._pool = concurrent.futures.ThreadPoolExecutor(16)
         submit = self._pool.submit
         booted = [submit(self._boot, node) for node in self.nodes]
         rabbit = submit(self.rabbitmq.start)
-        identity = submit(self._start_identity, base)
-        checkout = submit(self._install, base)
+        identity = submit(self._start_identity, layers)
+        checkout = submit(self._install, layers)
         for step in (identity, checkout, rabbit):
             step.result()
-        (self.directory / 'cinder.conf').write_text(
-            config.controller(self.venv, self.directory / 'cinder'))
-        (self.directory / 'cinder' / 'lock').mkdir(parents=True)
-        api = [submit(self.cinder_scheduler.start),
-               submit(self._start_api)]
-        volumes = [submit(self._start_volume, node, boot)
-                   for node, boot in zip(self.nodes, booted)]
-        for step in concurrent.futures.as_completed(api + volumes):
+        self._configure()
+        steps = [submit(self.cinder_scheduler.start),
+                 submit(self._start_api)]
+        steps += [submit(self._start_node, node, boot)
+                  for node, boot in zip(self.nodes, booted)]
+        if self.cloud:
+            steps += [submit(service.start) for service
+                      in self.cloud.services]
+        for step in concurrent.futures.as_completed(steps):
             step.result()
         wait_for('the scheduler to know every backend', self._all_known, 60)
+        if self.cloud:
+            self.create_flavor()
+            wait_for('Nova to know every node', self._all_hosts, 60)
+
+    def _configure(self) -> None:
+        more = nova_config.cinder() if self.cloud else None
+        (self.directory / 'cinder.conf').write_text(
+            config.controller(self.venv, self.directory / 'cinder', more))
+        (self.directory / 'cinder' / 'lock').mkdir(parents=True)
+        if self.cloud:
+            self.cloud.prepare()
 
     def _boot(self, node: LabNode) -> None:
         node.start()
         node.wait_booted()
 
-    def _start_identity(self, base: pathlib.Path) -> None:
-        database.copy(database.template(base), self.mariadb, self.keystone)
+    def _start_identity(self, layers: list[pathlib.Path]) -> None:
+        base = layers[-1]
+        source = (nova_database.template(base, layers[0]) if self.cloud
+                  else database.template(base))
+        database.copy(source, self.mariadb, self.keystone)
         self.mariadb.start()
         # The lab's own virtualenv is made at the same time.
         Keystone(self.directory, self.network, base).start()
 
-    def _install(self, base: pathlib.Path) -> None:
-        virtualenv.create(base, self.venv)
-        self._install_checkout(base)
+    def _install(self, layers: list[pathlib.Path]) -> None:
+        virtualenv.create(layers, self.venv)
+        self._install_checkout(layers[-1])
 
     def _install_checkout(self, base: pathlib.Path) -> None:
         virtualenv.install_checkout(base, self.venv, self.directory)
@@ -198,15 +236,25 @@ class Lab(Api):
         self.cinder_api.start()
         self.create_type(config.BACKEND)
 
-    def _start_volume(self, node: LabNode,
-                      booted: concurrent.futures.Future[None]) -> None:
+    def _start_node(self, node: LabNode,
+                    booted: concurrent.futures.Future[None]) -> None:
         booted.result()
-        node.volume.install()
-        node.volume.start(wait=True)
+        services: list[Daemon] = [node.volume]
+        if self.cloud:
+            services.append(node.compute)
+        for service in services:
+            service.install()
+            service.start()
+        for service in services:
+            service.wait_up()
 
     def _all_known(self) -> bool:
         found = self.cinder('GET', '/scheduler-stats/get_pools')
         return len(found['pools']) == len(self.nodes)
+
+    def _all_hosts(self) -> bool:
+        found = self.nova('GET', '/os-hypervisors')
+        return len(found['hypervisors']) == len(self.nodes)
 
     def reinstall(self) -> None:
         """Install the checkout again and restart every cinder-volume."""
@@ -275,12 +323,13 @@ class Lab(Api):
         return result.stdout
 
     def _credentials(self, user: str) -> dict[str, str]:
+        nova = {'OS_COMPUTE_API_VERSION': MICROVERSION} if self.cloud else {}
         return {'OS_AUTH_URL': KEYSTONE, 'OS_USERNAME': user,
                 'OS_PASSWORD': PASSWORD, 'OS_PROJECT_NAME': user,
                 'OS_USER_DOMAIN_ID': 'default',
                 'OS_PROJECT_DOMAIN_ID': 'default',
                 'OS_IDENTITY_API_VERSION': '3',
-                'OS_VOLUME_API_VERSION': '3.71'}
+                'OS_VOLUME_API_VERSION': '3.71', **nova}
 
     def shell(self) -> str:
         """Shell text that makes ``openstack`` talk to this lab."""
@@ -294,6 +343,26 @@ class Lab(Api):
         """Rows of one statement in Cinder's database, as its root."""
         return database.query(self.venv, self.mariadb.socket, statement)
 
+    def create_root(self, image: pathlib.Path | None = None, gib: int = 1,
+                    node: int = 1) -> str:
+        """A bootable volume on a node that begins with an image; its id.
+
+        Without an image it is that of lab.guest.
+        """
+        image = image or guest.build(install.cache_directory())
+        volume = self.create_volume(gib, node)
+        attachment, info = self.attach_volume(volume, node)
+        self.nodes[node - 1].run(
+            ['dd', f'of={info["device_path"]}', 'bs=1M', 'iflag=fullblock',
+             'conv=fsync'], input=image.read_bytes(), timeout=300)
+        self.detach_volume(attachment)
+        self.set_bootable(volume)
+        return volume
+
+    def console(self, server: str) -> str:
+        """What a server printed on its serial port on its present node."""
+        return self.nodes[self.node_of(server) - 1].compute.console(server)
+
     def status(self) -> dict[str, Any]:
         """What runs, by name."""
         return {
@@ -306,7 +375,9 @@ class Lab(Api):
     def logs(self) -> list[pathlib.Path]:
         """Logs of every service and every node's console."""
         return sorted([*self.directory.glob('*.log'),
-                       *self.directory.glob('node*/*.log')])
+                       *self.directory.glob('node*/*.log'),
+                       *self.directory.glob('node*/qemu/*.log'),
+                       *self.directory.glob('node*/instances/*/*.log')])
 
     def collect_logs(self, directory: str | os.PathLike[str]) -> None:
         """Copy all logs to a directory (made if missing)."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from lab.errors import LabError
 from lab.network import CONTROLLER, Network
-from lab.services import CINDER_PORT, KEYSTONE_PORT, PASSWORD
+from lab.services import CINDER_PORT, KEYSTONE_PORT, NOVA_PORT, PASSWORD
 
 KEYSTONE = f'http://{CONTROLLER}:{KEYSTONE_PORT}/v3'
 
@@ -103,3 +103,11 @@ class Client:
         return request(self._network, CINDER_PORT, method,
                        f'/v3/{self.project_id}{path}', body, headers,
                        timeout)[0]
+
+    def nova(self, method: str, path: str, body: Any,
+             microversion: str, timeout: float) -> Any:
+        """A request to Nova; ``path`` follows /v2.1."""
+        headers = {'X-Auth-Token': self.token(),
+                   'OpenStack-API-Version': f'compute {microversion}'}
+        return request(self._network, NOVA_PORT, method, f'/v2.1{path}',
+                       body, headers, timeout)[0]

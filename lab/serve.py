@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run one of the control plane's WSGI applications.
 
-Usage: serve.py keystone|cinder ADDRESS PORT [arguments of the service].
-There is no Nova in the lab.  Under /compute every name is a server, because
-the openstack command looks it up before it makes an attachment; anything
-else is 404: "not attached to that server" is what lets a user delete an
-attachment in Cinder.
+Usage: serve.py keystone|cinder|nova|placement ADDRESS PORT
+[arguments of the service].
+
+More services are played by Keystone's process.  Under /compute there is
+something for a lab without Nova: every name is a server, because the
+openstack command looks it up before it makes an attachment; anything else is
+404: "not attached to that server" is what lets a user delete an attachment in
+Cinder.  A lab with Nova finds a Neutron under /network and a Glance under
+/image that have nothing.
 """
 from __future__ import annotations
 
@@ -42,16 +46,32 @@ def compute(path: str) -> tuple[str, dict[str, Any]]:
     return '200 OK', {'server': server(match[1])}
 
 
-def no_compute(application: Application) -> Application:
-    """Answer for the compute service, pass the rest on."""
+def empty(path: str) -> tuple[str, dict[str, Any]]:
+    """Status and body of a service that has nothing: empty lists."""
+    if re.fullmatch('/[a-z]+/?', path):
+        link = {'rel': 'self', 'href': f'{path.rstrip("/")}/v2.0'}
+        return '200 OK', {'versions': [
+            {'id': 'v2.0', 'status': 'CURRENT', 'links': [link]}]}
+    match = re.fullmatch(r'/[a-z]+/v2(?:\.0)?/([a-z-]+)', path)
+    if not match:
+        return '404 Not Found', {'message': f'there is no {path}'}
+    return '200 OK', {match[1].replace('-', '_'): []}
+
+
+_PLAYED = {'/compute': compute, '/network': empty, '/image': empty}
+
+
+def played(application: Application) -> Application:
+    """Answer for the services that are played, pass the rest on."""
     def dispatch(environ: Environ,
                  start: Callable[..., Any]) -> Iterable[bytes]:
         path = environ['PATH_INFO']
-        if not path.startswith('/compute'):
-            return application(environ, start)
-        status, body = compute(path)
-        start(status, [('Content-Type', 'application/json')])
-        return [json.dumps(body).encode()]
+        for prefix, answer in _PLAYED.items():
+            if path.startswith(prefix):
+                status, body = answer(path)
+                start(status, [('Content-Type', 'application/json')])
+                return [json.dumps(body).encode()]
+        return application(environ, start)
     return dispatch
 
 
@@ -59,7 +79,13 @@ def load(service: str) -> Application:
     """The application of a service; reads sys.argv for its options."""
     if service == 'keystone':
         from keystone.wsgi import api
-        return no_compute(api.application)
+        return played(api.application)
+    if service == 'nova':
+        from nova.wsgi import osapi_compute
+        return osapi_compute.application
+    if service == 'placement':
+        from placement.wsgi import api
+        return api.application
     from cinder.wsgi import wsgi
     return wsgi.initialize_application()
 

@@ -14,6 +14,8 @@ DATABASE_PORT = 3306
 RABBIT_PORT = 5672
 KEYSTONE_PORT = 5000
 CINDER_PORT = 8776
+NOVA_PORT = 8774
+PLACEMENT_PORT = 8778
 PASSWORD = 'lab'
 _SERVE = pathlib.Path(__file__).with_name('serve.py')
 
@@ -164,7 +166,7 @@ class RabbitMQ(Service):
         return ['/usr/lib/rabbitmq/bin/rabbitmq-server']
 
 
-class _Python(Service):
+class PythonService(Service):
     """A service from the lab's virtualenv."""
 
     def __init__(self, directory: pathlib.Path, network: Network,
@@ -178,10 +180,24 @@ class _Python(Service):
             HOME=str(self.directory))
 
 
-class Keystone(_Python):
+class WebService(PythonService):
+    """A WSGI application, run by serve.py."""
+
+    application = ''
+
+    def arguments(self) -> list[str]:
+        """What the application finds in sys.argv."""
+        return []
+
+    def command(self) -> list[str]:
+        return [f'{self._venv}/bin/python', str(_SERVE), self.application,
+                CONTROLLER, str(self.port), *self.arguments()]
+
+
+class Keystone(WebService):
     """The identity service."""
 
-    name = 'keystone'
+    name = application = 'keystone'
     port = KEYSTONE_PORT
 
     @property
@@ -212,24 +228,19 @@ class Keystone(_Python):
             f'{self.directory}/keystone.conf', *words),
             env=self.environment())
 
-    def command(self) -> list[str]:
-        return [f'{self._venv}/bin/python', str(_SERVE), 'keystone',
-                CONTROLLER, str(self.port)]
 
-
-class CinderAPI(_Python):
+class CinderAPI(WebService):
     """cinder-api."""
 
     name = 'cinder-api'
+    application = 'cinder'
     port = CINDER_PORT
 
-    def command(self) -> list[str]:
-        return [f'{self._venv}/bin/python', str(_SERVE), 'cinder',
-                CONTROLLER, str(self.port), '--config-file',
-                str(self.directory.parent / 'cinder.conf')]
+    def arguments(self) -> list[str]:
+        return ['--config-file', str(self.directory.parent / 'cinder.conf')]
 
 
-class CinderScheduler(_Python):
+class CinderScheduler(PythonService):
     """cinder-scheduler; the database says when it is up."""
 
     name = 'cinder-scheduler'

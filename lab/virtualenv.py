@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
+from collections.abc import Sequence
 
 from lab import install
 from lab.processes import run
@@ -20,15 +21,21 @@ def site_packages(venv: pathlib.Path) -> pathlib.Path:
     return next(iter(venv.glob('lib/python3.*/site-packages')))
 
 
-def create(base: pathlib.Path, path: pathlib.Path) -> None:
-    """Make the virtualenv ``path`` that sees everything of ``base``."""
+def create(layers: Sequence[pathlib.Path], path: pathlib.Path) -> None:
+    """Make the virtualenv ``path`` that sees everything of ``layers``."""
     shutil.rmtree(path, ignore_errors=True)
     run(install.PYTHON, '-m', 'venv', '--without-pip', str(path))
     (site_packages(path) / 'base.pth').write_text(
-        f'{site_packages(base)}\n')
-    old = f'#!{base}/bin/python'.encode()
+        ''.join(f'{site_packages(layer)}\n' for layer in layers))
+    for layer in layers:
+        _copy_scripts(layer, path)
+        shutil.copytree(layer / 'etc', path / 'etc', dirs_exist_ok=True)
+
+
+def _copy_scripts(layer: pathlib.Path, path: pathlib.Path) -> None:
+    old = f'#!{layer}/bin/python'.encode()
     new = f'#!{path}/bin/python'.encode()
-    for script in (base / 'bin').iterdir():
+    for script in (layer / 'bin').iterdir():
         if script.is_symlink() or not script.is_file():
             continue
         text = script.read_bytes()
@@ -36,7 +43,6 @@ def create(base: pathlib.Path, path: pathlib.Path) -> None:
             copy = path / 'bin' / script.name
             copy.write_bytes(text.replace(old, new, 1))
             copy.chmod(0o755)
-    shutil.copytree(base / 'etc', path / 'etc')
 
 
 def install_checkout(base: pathlib.Path, path: pathlib.Path,

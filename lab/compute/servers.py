@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests ask of Nova's public API, by plain HTTP."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lab.api import Api
+from lab.errors import LabError
+from lab.processes import wait_for
+from lab.rest import RestError
+
+FLAVOR = 'tiny'
+MICROVERSION = '2.95'
+_ENDED = {'completed', 'error', 'failed', 'cancelled'}
+
+
+class Servers(Api):
+    """Requests to Nova and Cinder as the administrator.
+
+    Whatever waits for something raises LabError if Nova gives it up.
+    """
+
+    def nova(self, method: str, path: str, body: Any = None,
+             microversion: str = MICROVERSION, timeout: float = 300) -> Any:
+        """A request; ``path`` follows /v2.1.  Raises RestError."""
+        return self.client.nova(method, path, body, microversion, timeout)
+
+    def create_flavor(self, name: str = FLAVOR, mib: int = 128) -> None:
+        """A flavor with one CPU and no disk; its id is its name."""
+        self.nova('POST', '/flavors', {'flavor': {
+            'id': name, 'name': name, 'vcpus': 1, 'ram': mib, 'disk': 0}})
+
+    # One server
+
+    def set_bootable(self, volume: str) -> None:
+        """Say that a server can boot from a volume."""
+        self.cinder('POST', f'/volumes/{volume}/action',
+                    {'os-set_bootable': {'bootable': True}})
+
+    def create_server(self, volume: str, node: int | None = None,
+                      wait: bool = True, **more: Any) -> str:
+        """A server that boots from ``volume``, on node ``node`` (from 1).
+
+        Without a node the scheduler takes one.  Returns the server's id.
+        """
+        disk = {'boot_index': 0, 'uuid': volume, 'source_type': 'volume',
+                'destination_type': 'volume'}
+        body = {'name': 'server', 'imageRef': '', 'flavorRef': FLAVOR,
+                'networks': 'none', 'block_device_mapping_v2': [disk], **more}
+        if node is not None:
+            body['host'] = f'node{node}'
+        made = self.nova('POST', '/servers', {'server': body})
+        server = str(made['server']['id'])
+        if wait:
+            self.wait_server(server, 'ACTIVE')
+        return server
+
+    def server(self, server: str) -> dict[str, Any]:
+        """What the API shows of a server."""
+        return dict(self.nova('GET', f'/servers/{server}')['server'])
+
+    def node_of(self, server: str) -> int:
+        """The number (from 1) of the node that has the server."""
+        host = self.server(server)['OS-EXT-SRV-ATTR:host']
+        if not host:
+            raise LabError(f'server {server} is on no node')
+        return int(host.removeprefix('node'))
+
+    def wait_server(self, server: str, *wanted: str,
+                    timeout: float = 300) -> str:
+        """Wait until the server rests in one of the states."""
+        return self._wait(server, wanted, timeout, lambda: '')
+
+    def _wait(self, server: str, wanted: Sequence[str], timeout: float,
+              failure: Callable[[], str]) -> str:
+        def reached() -> str:
+            found = self.server(server)
+            status = str(found['status'])
+            if status == 'ERROR' and status not in wanted:
+                why = found.get('fault', {}).get('message', 'no reason given')
+                raise LabError(f'server {server}: ERROR: {why}')
+            if found['OS-EXT-STS:task_state'] is not None:
+                return ''
+            if status in wanted:
+                return status
+            why = failure()
+            if why:
+                raise LabError(f'server {server}: {status}: {why}')
+            return ''
+        return str(wait_for(f'server {server} to be {wanted}', reached,
+                            timeout, 0.2))
+
+    def act(self, server: str, action: str, arguments: Any = None,
+            microversion: str = MICROVERSION) -> Any:
+        """A server action as the API reference names it."""
+        return self.nova('POST', f'/servers/{server}/action',
+                         {action: arguments}, microversion)
+
+    def _act(self, server: str, action: str, arguments: Any, wait: bool,
+             *wanted: str) -> None:
+        self.act(server, action, arguments)
+        if wait:
+            self._wait(server, wanted, 600,
+                       lambda: self.action_error(server))
+
+    def action_error(self, server: str) -> str:
+        """Why the server's last action failed; nothing if it did not."""
+        path = f'/servers/{server}/os-instance-actions'
+        action = self.nova('GET', path)['instanceActions'][0]
+        if action['message'] != 'Error':
+            return ''
+        found = self.nova('GET', f'{path}/{action["request_id"]}')
+        errors = [event.get('details') or event.get('traceback')
+                  for event in found['instanceAction']['events']
+                  if event['result'] == 'Error']
+        return str(errors[0]) if errors else 'no reason given'
+
+    def start_server(self, server: str, wait: bool = True) -> None:
+        """Switch a server on."""
+        self._act(server, 'os-start', None, wait, 'ACTIVE')
+
+    def stop_server(self, server: str, wait: bool = True) -> None:
+        """Switch a server off."""
+        self._act(server, 'os-stop', None, wait, 'SHUTOFF')
+
+    def reboot_server(self, server: str, hard: bool = True,
+                      wait: bool = True) -> None:
+        """Reboot a server."""
+        self._act(server, 'reboot', {'type': 'HARD' if hard else 'SOFT'},
+                  wait, 'ACTIVE')
+
+    def delete_server(self, server: str, wait: bool = True,
+                      timeout: float = 300) -> None:
+        """Delete a server and wait until it is gone; its volumes stay."""
+        self.nova('DELETE', f'/servers/{server}')
+        if wait:
+            wait_for(f'server {server} to be gone',
+                     lambda: _missing(lambda: self.server(server)),
+                     timeout, 0.2)
+
+    # Moves
+
+    def live_migrate(self, server: str, node: int | None = None,
+                     wait: bool = True, timeout: float = 600) -> None:
+        """Move a running server."""
+        self.act(server, 'os-migrateLive', {
+            'host': f'node{node}' if node else None,
+            'block_migration': 'auto'})
+        if wait:
+            status = self.wait_migration(server, timeout)
+            if status != 'completed':
+                raise LabError(f'live migration of server {server}: {status}'
+                               f': {self.action_error(server)}')
+
+    def wait_migration(self, server: str, timeout: float = 600) -> str:
+        """Wait for the end of the server's last migration; its status.
+
+        That is "completed", "error", "failed" or "cancelled".
+        """
+        def ended() -> str:
+            found = self.server(server)
+            status = str(self.migrations(server)[0]['status'])
+            resting = found['OS-EXT-STS:task_state'] is None
+            return status if resting and status in _ENDED else ''
+        return str(wait_for(f'end of the migration of server {server}',
+                            ended, timeout, 0.5))
+
+    def migrations(self, server: str) -> list[dict[str, Any]]:
+        """All migrations of a server, the newest first."""
+        found = self.nova('GET', f'/os-migrations?instance_uuid={server}')
+        return sorted(found['migrations'], key=lambda each: each['id'],
+                      reverse=True)
+
+    def migrate(self, server: str, node: int | None = None,
+                wait: bool = True) -> None:
+        """Move a server cold; confirm() or revert() it then."""
+        self._act(server, 'migrate', {'host': f'node{node}'} if node else {},
+                  wait, 'VERIFY_RESIZE')
+
+    def confirm(self, server: str, wait: bool = True) -> None:
+        """Keep what migrate() did."""
+        self._act(server, 'confirmResize', None, wait, 'ACTIVE', 'SHUTOFF')
+
+    def revert(self, server: str, wait: bool = True) -> None:
+        """Undo what migrate() did."""
+        self._act(server, 'revertResize', None, wait, 'ACTIVE', 'SHUTOFF')
+
+    def shelve(self, server: str, wait: bool = True) -> None:
+        """Take a server off its node."""
+        self._act(server, 'shelve', None, wait, 'SHELVED_OFFLOADED')
+
+    def unshelve(self, server: str, node: int | None = None,
+                 wait: bool = True) -> None:
+        """Put a shelved server on a node."""
+        self._act(server, 'unshelve', {'host': f'node{node}'} if node
+                  else None, wait, 'ACTIVE')
+
+    def evacuate(self, server: str, node: int | None = None,
+                 wait: bool = True) -> None:
+        """Take a server from a node that is down to another."""
+        self._act(server, 'evacuate', {'host': f'node{node}'} if node
+                  else {}, wait, 'SHUTOFF', 'ACTIVE')
+
+    # Volumes
+
+    def add_volume(self, server: str, volume: str,
+                   wait: bool = True) -> None:
+        """Attach a volume to a server."""
+        self.nova('POST', f'/servers/{server}/os-volume_attachments',
+                  {'volumeAttachment': {'volumeId': volume}})
+        if wait:
+            self.wait_volume(volume, 'in-use')
+
+    def remove_volume(self, server: str, volume: str,
+                      wait: bool = True) -> None:
+        """Detach a volume from a server."""
+        path = f'/servers/{server}/os-volume_attachments/{volume}'
+
+        def gone() -> bool:
+            missing = _missing(lambda: self.nova('GET', path))
+            why = '' if missing else self.action_error(server)
+            if why:
+                raise LabError(f'server {server}: volume {volume} stays: '
+                               f'{why}')
+            return missing
+        self.nova('DELETE', path)
+        if wait:
+            wait_for(f'server {server} to be without volume {volume}', gone,
+                     300, 0.5)
+            self.wait_volume(volume, 'available')
+
+    # Services
+
+    def force_down(self, node: int, down: bool = True) -> None:
+        """Say that a node's nova-compute is dead, whatever it does."""
+        found = self.nova('GET', f'/os-services?host=node{node}'
+                                 '&binary=nova-compute')
+        self.nova('PUT', f'/os-services/{found["services"][0]["id"]}',
+                  {'forced_down': down})
+
+
+def _missing(look: Callable[[], object]) -> bool:
+    """Whether a look finds nothing (404)."""
+    try:
+        look()
+    except RestError as exc:
+        if exc.status == 404:
+            return True
+        raise
+    return False
