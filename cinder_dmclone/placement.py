@@ -76,7 +76,8 @@ def _waiting(row: rows.Row, asking: str | None) -> rows.Attachment | None:
 
 def _for_server(row: rows.Row, waiting: rows.Attachment, peer: str,
                 peer_up: bool, host: str) -> Placement:
-    others = [a for a in row.attachments if a.id != waiting.id]
+    others = [a for a in row.attachments if a.id != waiting.id
+              and not _left_behind(a, waiting)]
     live = bool(others) and _migrates(others, waiting, host)
     if others and not live:
         return Placement(
@@ -94,12 +95,15 @@ def _for_server(row: rows.Row, waiting: rows.Attachment, peer: str,
 
 def _migrates(others: list[rows.Attachment], waiting: rows.Attachment,
               host: str) -> bool:
-    """Whether the server that waits is the one that has the volume here.
+    """Whether the server that waits is the one that has the volume here."""
+    return (len(others) == 1 and others[0].host == host
+            and others[0].instance == waiting.instance)
 
-    Attachments of the server that never got a connector may remain of
-    earlier tries: Cinder leaves them when a request fails
-    (``API.attachment_create``).
+
+def _left_behind(other: rows.Attachment, waiting: rows.Attachment) -> bool:
+    """Whether an attachment may remain of an earlier try for the server.
+
+    Cinder leaves one that never got its connector when the request for it
+    fails (``API.attachment_create``).
     """
-    here = [a for a in others if a.connected]
-    return (len(here) == 1 and here[0].host == host
-            and all(a.instance == waiting.instance for a in others))
+    return not other.connected and other.instance == waiting.instance

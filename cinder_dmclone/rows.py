@@ -277,10 +277,25 @@ class RowStore:
                 mine, attachment.id == purpose.attachment))
             if not purpose.live:
                 filters.append(sa.not_(sa.exists().where(
-                    mine, attachment.id != purpose.attachment)))
+                    mine, attachment.id != purpose.attachment,
+                    cls._in_the_way(row, purpose.attachment))))
         else:
             filters.append(sa.not_(sa.exists().where(mine)))
         return expected, filters
+
+    @staticmethod
+    def _in_the_way(row: Row, attachment_id: str) -> sa.ColumnElement:
+        """Attachments that a volume must not have beside this one.
+
+        All but those of the same server that never got a connector, which
+        Cinder leaves behind when a request fails.
+        """
+        attachment = models.VolumeAttachment
+        mine = row.attachment(attachment_id)
+        return sa.or_(
+            attachment.connector.is_not(None),
+            attachment.instance_uuid.is_(None),
+            attachment.instance_uuid != (mine.instance if mine else ''))
 
     @staticmethod
     def _service(node: str, volume_id: str) -> typing.Any:

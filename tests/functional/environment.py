@@ -68,11 +68,12 @@ def _stop(found: Lab) -> None:
     found.stop()
 
 
-def keep_logs(test: str, states: str) -> pathlib.Path:
+def keep_logs(test: str, states: str,
+              found: Lab | None = None) -> pathlib.Path:
     """Collect what is needed to understand a failure; its directory."""
     place = LOGS / test.removeprefix('tests.functional.')
     shutil.rmtree(place, ignore_errors=True)
-    found = lab()
+    found = found or lab()
     found.collect_logs(place)
     (place / 'state.txt').write_text(states)
     for node in found.nodes:

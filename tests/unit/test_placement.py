@@ -67,6 +67,13 @@ class ServerTest(base.TestCase):
             found = place(row('in-use', *attachments))
             self.assertEqual((How.LIVE, PEER), (found.how, found.peer))
 
+    def test_nova_attach_beside_what_a_failed_request_left(self) -> None:
+        found = place(row('reserved', reserved('left'), reserved()))
+        self.assertIs(How.RELOCATE, found.how)
+        found = place(row('reserved', reserved('left', instance='other'),
+                          reserved()))
+        self.assertIs(How.REFUSE, found.how)
+
     def test_nova_live_migration_of_another_server(self) -> None:
         found = place(row('in-use', attached(), reserved(instance='other')))
         self.assertIs(How.REFUSE, found.how)

@@ -67,6 +67,18 @@ class MoveTest(base.CloudTestCase):
             lv.flush()
         self.assert_settled(data)
 
+    def test_an_attachment_that_a_failed_request_left(self) -> None:
+        """It is not in the way of its server, but of every other."""
+        self.cloud.reserve(self.volume)
+        _, path = self.relocated()
+        self.assert_data(self.b, path)
+        self.assertEqual(self.b.name, self.cloud.row(self.volume).node)
+
+    def test_another_server_has_it(self) -> None:
+        self.cloud.db.attachment(self.volume, instance_uuid='other')
+        with self.assertRaises(exceptions.CannotServe):
+            self.relocated()
+
     def test_no_discards_while_hydrating(self) -> None:
         """A discard would show what another tenant left."""
         _, path = self.relocated()

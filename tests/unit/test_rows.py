@@ -193,7 +193,8 @@ class RefusedTest(RowsTestCase):
             lambda: self.db.drop_attachment(self.attachment))
 
     def test_offer_other_attachment(self) -> None:
-        self.assert_refused(lambda: self.db.attachment(self.volume))
+        self.assert_refused(lambda: self.db.attachment(
+            self.volume, instance_uuid='other'))
 
     def test_offer_other_offer(self) -> None:
         row = self.row()
@@ -248,8 +249,15 @@ class RefusedTest(RowsTestCase):
     def test_commit_other_attachment(self) -> None:
         row = self.offered()
         self.db.attachment(self.volume)
+        self.db.attachment(self.volume, connector='{"host": "c"}')
         self.assertRaises(exceptions.RowChanged, self.store.commit, row,
                           OWNER, self.purpose)
+
+    def test_commit_beside_what_a_failed_request_left(self) -> None:
+        row = self.offered()
+        self.db.attachment(self.volume)
+        self.store.commit(row, OWNER, self.purpose)
+        self.assertEqual(B, self.row().node)
 
     def test_commit_deleted(self) -> None:
         row = self.offered()
