@@ -92,7 +92,7 @@ class Node:
             with disk.open('wb') as file:
                 file.truncate(self._size.disk_gib << 30)
 
-    def wait_booted(self, timeout: float = 120) -> None:
+    def wait_booted(self, timeout: float = 300) -> None:
         """Wait until commands can run in the node."""
         def answers() -> bool:
             if not self.running():

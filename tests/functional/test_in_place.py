@@ -222,7 +222,11 @@ class InPlaceTest(base.FunctionalTest):
         self.node1.reboot()
         self.assertEqual('', self.exports())
         self.start_services(self.node1)
-        # The session that stood is taken up again, as no error was seen.
+        # The session that stood is taken up again. After its own time-out
+        # the client answers with errors until then.
+        self.wait('the session to be taken up again', lambda: client.node.run(
+            f'dd if={path} of=/dev/null bs=4096 count=1 iflag=direct',
+            check=False).code == 0)
         self.assertEqual('', image.difference(at, size=64 << 20))
         image.write(at, 4, 10, BLOCKS // 11)
         client.logout(info)
