@@ -90,17 +90,20 @@ def _home(facts: Facts, row: rows.Row) -> Decision:
     if (any(map(unit.gated, unit.of_kind(names.Kind.FRONT)))
             or unit.of_kind(*names.GATE) and not row.offer):
         return Decision(Step.OPEN, 'the volume is here')
-    if unit.tags.source and not unit.assembled:
-        return Decision(Step.ASSEMBLE)
-    loans = row.offer and unit.missing_loans(row.offer)
-    if loans:
-        return Decision(Step.LEND, lent=loans)
     if unit.tags.source:
         return _hydrating(facts, row)
+    lend = _lend_offered(unit, row)
+    if lend:
+        return lend
     if row.source or unit.meta or unit.of_kind(names.Kind.CLONE,
                                                names.Kind.SOURCE):
         return Decision(Step.COMPLETE, 'hydration has finished')
     return _consumers(facts, row)
+
+
+def _lend_offered(unit: Unit, row: rows.Row) -> Decision | None:
+    loans = row.offer and unit.missing_loans(row.offer)
+    return Decision(Step.LEND, lent=loans) if loans else None
 
 
 def _stale_loan(facts: Facts, tag: records.Lent) -> Decision:
@@ -129,6 +132,11 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
         return Decision(
             Step.REPORT, f'the LV hydrates from {source.node}/{source.lv}, '
             f'the row says {row.source}')
+    if not unit.assembled:
+        return Decision(Step.ASSEMBLE)
+    lend = _lend_offered(unit, row)
+    if lend:
+        return lend
     finished = decision.finished(unit)
     if finished and finished.step is Step.FINISH and row.offer:
         # The gate that is ready for the server's move leads to the clone.
@@ -143,11 +151,6 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
     return decision.copying(unit)
 
 
-def wanted_front(row: rows.Row, host: str) -> bool:
-    """Whether a server on this host is connected to the volume."""
-    return bool(row.connected_at(host))
-
-
 def _consumers(facts: Facts, row: rows.Row) -> Decision:
     """Which consumer devices the attachments justify.
 
@@ -158,7 +161,7 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     unit, host = facts.unit, facts.node.partition('@')[0]
     front = names.front(host, unit.lv)
     make, drop = set(), set()
-    if wanted_front(row, host):
+    if row.connected_at(host):
         make.add(front)
     elif not row.attachments:
         drop.add(front)

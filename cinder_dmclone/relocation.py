@@ -20,7 +20,6 @@ point leaves what the reconciler finds and settles.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import typing
 import uuid
 
@@ -47,19 +46,12 @@ World = world_module.World
 PREPARE_PART = 25 / 45
 
 
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """A finished relocation: the row as committed, and the device path."""
-
-    row: rows.Row
-    path: str
-
-
 def relocate(world: World, row: rows.Row, peer: str,
-             purpose: rows.Purpose) -> Outcome:
+             purpose: rows.Purpose) -> str:
     """Move a volume from this node to ``peer``; the caller holds its lock.
 
     :param peer: ``host@backend``
+    :returns: the path of the volume's front there
     :raises CannotRelocate, PeerAway, PeerRefused, RowChanged: the volume is
         still here and usable, nothing is left behind that the reconciler
         does not clean up
@@ -72,8 +64,8 @@ def relocate(world: World, row: rows.Row, peer: str,
     with undone(world, row):
         path = prepare_there(world, row, room, purpose)
         seal(world, row)
-        committed = commit(world, row, room.pool, purpose)
-    return Outcome(committed, path)
+        commit(world, row, room.pool, purpose)
+    return path
 
 
 @contextlib.contextmanager
@@ -107,18 +99,17 @@ def prepare_there(world: World, row: rows.Row, room: rpc.Room,
 
 
 def commit(world: World, row: rows.Row, pool: str,
-           purpose: rows.Purpose) -> rows.Row:
+           purpose: rows.Purpose) -> None:
     """Make the offered copy the volume; there is no way back.
 
     :param pool: the pool of the copy's node
     """
     copy = row.offer
     assert copy is not None
-    committed = world.rows.commit(row, rows.Owner(copy, pool), purpose)
+    world.rows.commit(row, rows.Owner(copy, pool), purpose)
     world.peers.nudge(copy.node, row.id)
     LOG.info('Volume %(volume)s moved from %(here)s to %(there)s.',
              {'volume': row.id, 'here': row.owner, 'there': copy})
-    return committed
 
 
 def find_room(world: World, row: rows.Row, peer: str) -> rpc.Room:

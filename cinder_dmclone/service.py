@@ -167,8 +167,7 @@ class NodeService(answers.Answers):
             if purpose.live:
                 path = handover.offer(self._world, row, peer, purpose)
             else:
-                path = relocation.relocate(self._world, row, peer,
-                                           purpose).path
+                path = relocation.relocate(self._world, row, peer, purpose)
         except exceptions.DMCloneException as error:
             self._tell_user(row, error)
             raise

@@ -214,6 +214,9 @@ class DecideTest(base.TestCase):
     def test_15_order_violated(self) -> None:
         """The row says complete, the LV says it is not."""
         self.assertIs(Step.REPORT, self.step(B, AT_B, stacked(3)))
+        # Nor is anything put together then.
+        found = unit(Y, OWN_Y, FROM_X, meta=True)
+        self.assertIs(Step.REPORT, self.step(B, AT_B, found))
 
     def test_21_soft_deleted(self) -> None:
         for node, row, found in (
