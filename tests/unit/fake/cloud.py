@@ -6,6 +6,7 @@ from __future__ import annotations
 import typing
 import uuid
 
+import oslo_messaging as messaging
 from oslo_serialization import jsonutils
 
 from cinder_dmclone import activation
@@ -17,6 +18,7 @@ from cinder_dmclone import units
 from cinder_dmclone import world
 from tests.unit.fake import database
 from tests.unit.fake import iscsi
+from tests.unit.fake import mapped
 from tests.unit.fake import mapper
 from tests.unit.fake import ports
 from tests.unit.fake import storage
@@ -44,18 +46,35 @@ class Process:
             settings=settings, group=group,
             meta_group=(group if node.meta_group is node.group
                         else port('meta_group', node.meta_group)),
-            rows=port('rows', rows.RowStore(clock.monotonic, clock.sleep)),
+            rows=port('rows', self.make_rows()),
             dm=port('dm', node.mapper),
             exporter=port('exporter', node.exporter),
             importer=port('importer', node.importer),
-            peers=port('peers', ports.Peers(self, BACKEND)),
-            locks=port('locks', ports.Locks(node.name,
-                                            node.cloud.lock_wait)),
+            peers=port('peers', self.make_peers()),
+            locks=port('locks', self.make_locks()),
             clock=clock, erase=port('erase', node.erase))
-        self.loop = reconciler.Reconciler(
-            self.world, spawn=lambda function, *rest: function(*rest))
+        self.loop = reconciler.Reconciler(self.world, spawn=self.spawn)
         self.service = service.NodeService(self.world, self.loop)
         self.endpoint = rpc.Endpoint(self.service)
+
+    # -- what a simulation replaces -----------------------------------------
+
+    def make_rows(self) -> rows.RowStore:
+        clock = self.node.cloud.clock
+        return rows.RowStore(clock.monotonic, clock.sleep)
+
+    def make_peers(self) -> rpc.Peers:
+        return ports.Peers(self, BACKEND)
+
+    def make_locks(self) -> typing.Any:
+        return ports.Locks(self.node.name, self.node.cloud.lock_wait)
+
+    def spawn(self, function: typing.Callable[..., None],
+              *arguments: typing.Any) -> None:
+        """What would be a thread runs to its end at once."""
+        function(*arguments)
+
+    # -----------------------------------------------------------------------
 
     def _port(self, name: str, target: typing.Any) -> typing.Any:
         return ports.Port(self, name, target)
@@ -100,7 +119,7 @@ class Node:
         self.exporter = iscsi.Exporter(self)
         self.importer = iscsi.Importer(self)
         self.erased: list[str] = []
-        self.process = Process(self)
+        self.process = cloud.process_class(self)
 
     @property
     def connector(self) -> dict[str, typing.Any]:
@@ -135,7 +154,7 @@ class Node:
     def start(self) -> None:
         """Boot the node if need be, and start cinder-volume again."""
         booted, self.up = not self.up, True
-        self.process = Process(self)
+        self.process = self.cloud.process_class(self)
         if booted:
             activation.activate(self.process.world)
         self.process.loop.run_once(everything=True)
@@ -144,11 +163,13 @@ class Node:
 class Cloud:
     """All nodes and the database."""
 
+    process_class: type[Process] = Process
+
     def __init__(self, *hosts: str, lock_wait: float = 0.0,
                  **options: typing.Any) -> None:
         self.lock_wait = lock_wait
-        self.clock = ports.Clock()
-        self.db = database.Database()
+        self.clock = self.make_clock()
+        self.db = self.make_database()
         self.calls: list[ports.Call] = []
         self.complaints: list[str] = []
         self.late: list[ports.Message] = []
@@ -162,6 +183,41 @@ class Cloud:
                       for host in hosts}
         for node in self.nodes:
             self.db.service(node)
+
+    # -- what a simulation replaces -----------------------------------------
+
+    def make_clock(self) -> ports.Clock:
+        return ports.Clock()
+
+    def make_database(self) -> database.Database:
+        return database.Database()
+
+    def path_failed(self, node: Node, found: mapped.Mapped) -> None:
+        """The kernel reports a failed path; here tests do."""
+
+    def carry(self, process: Process, message: ports.Message,
+              timeout: float) -> ports.Answer:
+        """Take a message to its receiver and bring the answer back.
+
+        :raises MessagingTimeout: if there is none
+        """
+        fate = self.fate(message)
+        if fate is ports.Fate.LATE:
+            self.late.append(message)
+        if fate in (ports.Fate.LOST, ports.Fate.LATE) or (
+                not self.reachable(message.source, message.target)):
+            raise messaging.MessagingTimeout(message.method)
+        answer = self.deliver(message)
+        if fate is ports.Fate.TWICE:
+            answer = self.deliver(message)
+        process.check_alive()
+        if fate is ports.Fate.UNANSWERED or answer is None:
+            raise messaging.MessagingTimeout(message.method)
+        return answer
+
+    def post(self, message: ports.Message) -> None:
+        """A cast: one to a node that is down waits in its queue."""
+        self.late.append(message)
 
     # -- the network --------------------------------------------------------
 

@@ -24,7 +24,8 @@ class Mapped:
     """A dm device.
 
     ``copied`` and ``phantom`` are a clone's in-core map, ``waiting`` tells
-    that a hold has a write.
+    that a hold has a write, ``rejected`` how often such were answered with
+    an error.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Mapped:
     phantom: set[int] = dataclasses.field(default_factory=set)
     path_failed: bool = False
     waiting: bool = False
+    rejected: int = 0
     stuck: bool = False
     broken: status.Mode = status.Mode.RW
     discards: bool = True

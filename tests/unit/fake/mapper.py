@@ -157,6 +157,7 @@ class Mapper:
         found.table = table.Table.single(
             found.table.length, table.Multipath(path, queue))
         if not queue:
+            found.rejected += found.waiting
             found.waiting = False
 
     def clone_status(self, name: str,
@@ -254,7 +255,12 @@ class Mapper:
             # A sluice is no disk that could go away.
             if '-source-' in found.name and (
                     not self._works(found.devnum)):
-                found.path_failed = True
+                self._fail(found)
+
+    def _fail(self, found: mapped.Mapped) -> None:
+        if not found.path_failed:
+            found.path_failed = True
+            self._node.cloud.path_failed(self._node, found)
 
     # -- I/O ----------------------------------------------------------------
 
@@ -327,7 +333,7 @@ class Mapper:
                         return self._read(typing.cast(str, target.path),
                                           region)
                     except mapped.Failed:
-                        found.path_failed = True
+                        self._fail(found)
                 if target.queue:
                     raise mapped.Queued()
                 raise mapped.Failed(found.name)
@@ -364,7 +370,7 @@ class Mapper:
                 return self._write(typing.cast(str, target.path), region,
                                    value)
             except mapped.Failed:
-                hold.path_failed = True
+                self._fail(hold)
         if not target.queue:
             raise mapped.Failed(hold.name)
         hold.waiting = True

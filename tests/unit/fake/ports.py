@@ -12,7 +12,6 @@ import typing
 from cinder_dmclone import exceptions
 from cinder_dmclone import rpc
 from oslo_messaging._drivers import common as messaging_common
-import oslo_messaging as messaging
 from oslo_serialization import jsonutils
 
 if typing.TYPE_CHECKING:
@@ -130,38 +129,30 @@ class Message:
 class Client:
     """The part of ``oslo_messaging.RPCClient`` that ``rpc.Peers`` uses."""
 
-    def __init__(self, process: cloud.Process, server: str = '') -> None:
+    def __init__(self, process: cloud.Process, server: str = '',
+                 timeout: float = 60.0) -> None:
         self._process = process
         self._server = server
+        self._timeout = timeout
 
-    def prepare(self, server: str, **options: typing.Any) -> Client:
-        return Client(self._process, server)
+    def prepare(self, server: str, timeout: float = 60.0,
+                **options: typing.Any) -> Client:
+        return Client(self._process, server, timeout)
 
     def call(self, context: typing.Any, method: str,
              **arguments: typing.Any) -> typing.Any:
-        cloud = self._process.node.cloud
-        message = Message(self._process.node.name, self._server, method,
-                          jsonutils.loads(jsonutils.dumps(arguments)))
-        fate = cloud.fate(message)
-        if fate is Fate.LATE:
-            cloud.late.append(message)
-        if fate in (Fate.LOST, Fate.LATE) or (
-                not cloud.reachable(message.source, message.target)):
-            raise messaging.MessagingTimeout(method)
-        answer = cloud.deliver(message)
-        if fate is Fate.TWICE:
-            answer = cloud.deliver(message)
-        self._process.check_alive()
-        if fate is Fate.UNANSWERED or answer is None:
-            raise messaging.MessagingTimeout(method)
-        return answer.open()
+        return self._process.node.cloud.carry(
+            self._process, self._message(method, arguments),
+            self._timeout).open()
 
     def cast(self, context: typing.Any, method: str,
              **arguments: typing.Any) -> None:
-        # A cast to a node that is down waits in its queue.
-        self._process.node.cloud.late.append(Message(
-            self._process.node.name, self._server, method,
-            jsonutils.loads(jsonutils.dumps(arguments))))
+        self._process.node.cloud.post(self._message(method, arguments))
+
+    def _message(self, method: str,
+                 arguments: dict[str, typing.Any]) -> Message:
+        return Message(self._process.node.name, self._server, method,
+                       jsonutils.loads(jsonutils.dumps(arguments)))
 
 
 @dataclasses.dataclass(frozen=True)
