@@ -119,7 +119,10 @@ class Node:
         self.exporter = iscsi.Exporter(self)
         self.importer = iscsi.Importer(self)
         self.erased: list[str] = []
-        self.process = cloud.process_class(self)
+        self.process = self.make_process()
+
+    def make_process(self) -> Process:
+        return Process(self)
 
     @property
     def connector(self) -> dict[str, typing.Any]:
@@ -154,7 +157,7 @@ class Node:
     def start(self) -> None:
         """Boot the node if need be, and start cinder-volume again."""
         booted, self.up = not self.up, True
-        self.process = self.cloud.process_class(self)
+        self.process = self.make_process()
         if booted:
             activation.activate(self.process.world)
         self.process.loop.run_once(everything=True)
@@ -162,8 +165,6 @@ class Node:
 
 class Cloud:
     """All nodes and the database."""
-
-    process_class: type[Process] = Process
 
     def __init__(self, *hosts: str, lock_wait: float = 0.0,
                  **options: typing.Any) -> None:
@@ -179,12 +180,15 @@ class Cloud:
         self.before: typing.Callable[[ports.Call], None] = (
             lambda call: None)
         self.after: typing.Callable[[ports.Call], None] = lambda call: None
-        self.nodes = {f'{host}@{BACKEND}': Node(self, host, **options)
+        self.nodes = {f'{host}@{BACKEND}': self.make_node(host, **options)
                       for host in hosts}
         for node in self.nodes:
             self.db.service(node)
 
     # -- what a simulation replaces -----------------------------------------
+
+    def make_node(self, host: str, **options: typing.Any) -> Node:
+        return Node(self, host, **options)
 
     def make_clock(self) -> ports.Clock:
         return ports.Clock()
