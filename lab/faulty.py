@@ -16,7 +16,7 @@ import signal
 import time
 import typing
 
-from cinder_dmclone import driver, world
+from cinder_dmclone import driver, units, world
 
 # In a directory of cinder-volume's user, who removes and renames them.
 FAULT = '/run/cinder/dmclone-fault'
@@ -34,6 +34,16 @@ class FaultyDriver(driver.DMCloneVolumeDriver):
         real = super().make_world()
         return dataclasses.replace(real, **{
             name: _Port(name, getattr(real, name)) for name in PORTS})
+
+
+class SlowDriver(FaultyDriver):
+    """Copies one region at a time, until a test tells the clone otherwise."""
+
+    def make_world(self) -> world.World:
+        real = super().make_world()
+        one = units.Bytes(1)
+        return dataclasses.replace(real, settings=dataclasses.replace(
+            real.settings, hydration_threshold=one, hydration_batch=one))
 
 
 class _Port:

@@ -27,13 +27,13 @@ from lab.processes import run, wait_for
 from lab.rest import KEYSTONE
 from lab.services import (PASSWORD, CinderAPI, CinderScheduler, Keystone,
                           MariaDB, RabbitMQ, Service, environment)
-from lab.volume import VolumeService
+from lab.volume import DRIVER, VolumeService
 
 ROOT = pathlib.Path('/var/lib/cinder-dmclone-lab')
-DRIVER = 'cinder_dmclone.driver.DMCloneVolumeDriver'
-# The same with fault points: lab/faulty.py under a name of its own, because
+# The driver with fault points: lab/faulty.py under a name of its own, because
 # the nodes do not have the package lab.
 FAULTY_DRIVER = 'dmclone_faulty.FaultyDriver'
+SLOW_DRIVER = 'dmclone_faulty.SlowDriver'
 # nova-compute, libvirtd and some small servers beside cinder-volume.
 _NOVA_SIZE = Size(memory_mib=1536)
 _JSON_VERBS = {'list', 'show', 'create'}
@@ -58,7 +58,8 @@ class Lab(Servers):
     outlives this process, and Lab.attach(name) finds it again.  ``backend``
     and ``default`` are options added to the backend's section and to
     [DEFAULT] of each node's cinder.conf.  With ``nova`` there are servers
-    too: see lab.compute.
+    too: see lab.compute.  With ``native`` cinder-volume runs on threads in
+    place of eventlet.
     """
 
     def __init__(self, name: str | None = None, nodes: int = 2,
@@ -66,7 +67,7 @@ class Lab(Servers):
                  backend: Mapping[str, object] | None = None,
                  default: Mapping[str, object] | None = None,
                  size: Size | None = None, keep: bool = False,
-                 nova: bool = False) -> None:
+                 nova: bool = False, native: bool = False) -> None:
         self.name = name or default_name()
         if not re.fullmatch('[a-z0-9][a-z0-9-]{0,19}', self.name):
             raise LabError(f'{self.name!r} is no name for a lab: up to 20 '
@@ -77,7 +78,8 @@ class Lab(Servers):
         self.network = Network(self.name)
         size = size or (_NOVA_SIZE if nova else Size())
         self._settings: dict[str, Any] = {
-            'nodes': nodes, 'nova': nova, 'driver': driver or DRIVER,
+            'nodes': nodes, 'nova': nova, 'native': native,
+            'driver': driver or DRIVER,
             'backend': dict(backend or {}), 'default': dict(default or {}),
             'memory_mib': size.memory_mib, 'disk_gib': size.disk_gib}
         self._lock: IO[str] | None = None
@@ -110,7 +112,8 @@ class Lab(Servers):
                            [at, install.cache_directory()], size)
             node.volume = VolumeService(
                 node, self.venv, at / 'etc', settings['driver'],
-                settings['backend'], settings['default'], more)
+                settings['backend'], settings['default'], more,
+                settings['native'])
             if self.cloud:
                 node.compute = self.cloud.compute(node)
             self.nodes.append(node)

@@ -16,6 +16,7 @@ KEYSTONE_PORT = 5000
 CINDER_PORT = 8776
 NOVA_PORT = 8774
 PLACEMENT_PORT = 8778
+GATEWAY_PORT = 8786
 PASSWORD = 'lab'
 _SERVE = pathlib.Path(__file__).with_name('serve.py')
 

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Mapping
 
 from lab import config
+from lab.agent import Result
 from lab.daemon import Daemon
 from lab.node import Node
 
@@ -27,10 +28,20 @@ udevadm control --reload
 '''
 
 
+DRIVER = 'cinder_dmclone.driver.DMCloneVolumeDriver'
+# As systemd would: the service's user, few variables.
+_CLI = '''
+cd / && exec env -i LANG=C.UTF-8 HOME=/var/lib/cinder \\
+    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin \\
+    setpriv --reuid cinder --regid cinder --init-groups "$@"
+'''
+
+
 class VolumeService(Daemon):
     """cinder-volume of one node.
 
-    ``more`` are further sections of its cinder.conf.
+    ``more`` are further sections of its cinder.conf; a ``native`` one runs on
+    threads in place of eventlet.
     """
 
     program = 'cinder-volume'
@@ -42,7 +53,8 @@ class VolumeService(Daemon):
                  etc: pathlib.Path, driver: str,
                  backend: Mapping[str, object],
                  default: Mapping[str, object],
-                 more: config.Sections | None = None) -> None:
+                 more: config.Sections | None = None,
+                 native: bool = False) -> None:
         super().__init__(node, venv)
         self.host = self.title = f'{node.name}@{config.BACKEND}'
         self._etc = etc
@@ -50,6 +62,7 @@ class VolumeService(Daemon):
         self._backend = backend
         self._default = default
         self._more = more
+        self._native = native
 
     def install(self) -> None:
         node = self._node
@@ -74,6 +87,20 @@ class VolumeService(Daemon):
                         '/run/cinder'])
 
     def command(self) -> list[str]:
-        return ['setpriv', '--reuid', 'cinder', '--regid', 'cinder',
-                '--init-groups', f'{self._venv}/bin/cinder-volume',
+        # cinder/monkey_patch.py
+        choice = f'OS_CINDER_DISABLE_EVENTLET_PATCHING={self._native}'
+        return ['env', choice, 'setpriv', '--reuid', 'cinder', '--regid',
+                'cinder', '--init-groups', f'{self._venv}/bin/cinder-volume',
                 '--config-file', '/etc/cinder/cinder.conf']
+
+    def cli(self, verb: str) -> Result:
+        """Run the command of an operator: ``cinder-dmclone VERB``."""
+        # It knows the product's driver only, not one with fault points.
+        self._node.run(['sed', '-i', f's/{self._driver}/{DRIVER}/',
+                        '/etc/cinder/cinder.conf'])
+        try:
+            return self._node.run(
+                ['sh', '-c', _CLI, 'sh',
+                 f'{self._venv}/bin/cinder-dmclone', verb], timeout=180)
+        finally:
+            self.configure()

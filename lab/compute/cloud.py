@@ -6,8 +6,8 @@ import pathlib
 
 from lab.compute import config
 from lab.compute.node import ComputeService, make_key
-from lab.compute.services import (NovaAPI, NovaConductor, NovaScheduler,
-                                  Placement)
+from lab.compute.services import (Gateway, NovaAPI, NovaConductor,
+                                  NovaScheduler, Placement)
 from lab.network import Network
 from lab.node import Node
 from lab.services import Service
@@ -18,7 +18,9 @@ class Cloud:
 
     def __init__(self, directory: pathlib.Path, network: Network,
                  venv: pathlib.Path) -> None:
-        self.services: list[Service] = [
+        self.gateway = Gateway(directory, network, venv)
+        self.services: list[Service] = [self.gateway]
+        self.services += [
             kind(directory, network, venv)
             for kind in (NovaConductor, Placement, NovaAPI, NovaScheduler)]
         self._directory = directory

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from lab.config import TRANSPORT, Sections, text, user
 from lab.network import CONTROLLER
 from lab.rest import KEYSTONE
-from lab.services import PASSWORD
+from lab.services import GATEWAY_PORT, PASSWORD
 
 # Where nova-compute keeps what belongs to a server.
 INSTANCES = '/var/lib/nova/instances'
+# What Nova asks of Cinder goes by the gateway.
+CINDER = f'http://{CONTROLLER}:{GATEWAY_PORT}/v3/%(project_id)s'
 
 
 def database(name: str) -> str:
@@ -52,7 +54,7 @@ def _common(state: str) -> Sections:
                 'stevedore=WARN,oslo.service=INFO,oslo.privsep.daemon=INFO,'
                 'neutronclient=ERROR',
         },
-        'cinder': {'catalog_info': 'block-storage::publicURL', **nova},
+        'cinder': {'endpoint_template': CINDER, **nova},
         'keystone_authtoken': {'www_authenticate_uri': KEYSTONE, **nova},
         'neutron': nova,
         'placement': nova,

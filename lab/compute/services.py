@@ -2,11 +2,16 @@
 """The processes of Nova's control plane."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import pathlib
+import uuid
+from collections.abc import Iterator, Mapping
 
-from lab.compute import config
-from lab.services import (NOVA_PORT, PLACEMENT_PORT, PythonService,
-                          WebService)
+from lab.compute import config, gateway
+from lab.network import CONTROLLER
+from lab.processes import wait_for
+from lab.services import (CINDER_PORT, GATEWAY_PORT, NOVA_PORT,
+                          PLACEMENT_PORT, PythonService, WebService)
 
 
 class Placement(WebService):
@@ -55,3 +60,51 @@ class NovaScheduler(NovaConductor):
     """nova-scheduler."""
 
     name = 'nova-scheduler'
+
+
+class Gateway(PythonService):
+    """Where Nova finds cinder-api, and where its requests can fail."""
+
+    name = 'gateway'
+    port = GATEWAY_PORT
+
+    def command(self) -> list[str]:
+        return [f'{self._venv}/bin/python', gateway.__file__, CONTROLLER,
+                str(self.port), str(CINDER_PORT), str(self.directory)]
+
+    @contextlib.contextmanager
+    def fault(self, method: str, path: str, when: str = gateway.BEFORE,
+              status: int = 500, times: int = 1) -> Iterator[Met]:
+        """A fault as long as the block lasts; see gateway.Fault."""
+        file = self.directory / f'{uuid.uuid4()}.json'
+        part = file.with_suffix('.part')
+        part.write_text(
+            gateway.Fault(method, path, when, status, times).print())
+        part.rename(file)
+        try:
+            yield Met(file)
+        finally:
+            file.unlink()
+
+    def held(self, method: str, path: str, when: str = gateway.BEFORE
+             ) -> contextlib.AbstractContextManager[Met]:
+        """Let one request wait as long as the block lasts."""
+        return self.fault(method, path, when, status=0)
+
+
+class Met:
+    """What a fault has met."""
+
+    def __init__(self, file: pathlib.Path) -> None:
+        self._file = file.with_suffix(gateway.HITS)
+
+    def requests(self) -> list[str]:
+        """Method and path of each request, in their order."""
+        if not self._file.exists():
+            return []
+        return self._file.read_text().splitlines()
+
+    def wait(self, count: int = 1, timeout: float = 300) -> None:
+        """Wait until it has met so many requests."""
+        wait_for(f'{count} requests to meet a fault',
+                 lambda: len(self.requests()) >= count, timeout, 0.1)

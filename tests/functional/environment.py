@@ -15,6 +15,7 @@ import pathlib
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 
 import testtools
 
@@ -35,26 +36,29 @@ def lab() -> Lab:
     if _GIVEN:
         found = Lab.attach(_GIVEN)
     else:
-        # Without this SIGTERM would end the process past atexit.
-        signal.signal(signal.SIGTERM, _terminate)
-        found = _start(1)
+        found = start(lambda number: Lab(
+            f'functional-{number}', driver=FAULTY_DRIVER,
+            backend={'volume_clear': 'none'},
+            default={'rpc_response_timeout': 100,
+                     'backend_stats_polling_interval': STATS_SECONDS}))
     shutil.copy(pathlib.Path(__file__).with_name('blocks.py'),
                 found.directory / 'blocks.py')
     return found
 
 
-def _start(number: int) -> Lab:
-    """A lab of one's own; test processes run side by side."""
-    found = Lab(f'functional-{number}', driver=FAULTY_DRIVER,
-                backend={'volume_clear': 'none'},
-                default={'rpc_response_timeout': 100,
-                         'backend_stats_polling_interval': STATS_SECONDS})
-    atexit.register(_stop, found)
+def start(make: Callable[[int], Lab], number: int = 1) -> Lab:
+    """A lab of this process alone; test processes run side by side.
+
+    :param make: gives a lab (not started) a name with a number
+    """
+    # Without this SIGTERM would end the process past atexit.
+    signal.signal(signal.SIGTERM, _terminate)
+    found = make(number)
     try:
         found.start()
     except LabInUse:
-        atexit.unregister(_stop)
-        return _start(number + 1)
+        return start(make, number + 1)
+    atexit.register(_stop, found)
     return found
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import typing
 import uuid
 
-from lab import FAULTY_DRIVER
-from lab.agent import Result
-from lab.lab import DRIVER
 from tests.functional import base
 from tests.functional import environment
 
@@ -20,20 +17,6 @@ GROUP = 'cinder-volumes'
 
 class BootTest(base.FunctionalTest):
     """``cinder-dmclone activate``, as the unit in the documentation."""
-
-    def command(self, node: LabNode, verb: str) -> Result:
-        """Run the command as systemd would: user cinder, few variables."""
-        node.run(f'sed -i s/{FAULTY_DRIVER}/{DRIVER}/ '
-                 '/etc/cinder/cinder.conf')
-        try:
-            return node.run(
-                'cd / && exec env -i LANG=C.UTF-8 HOME=/var/lib/cinder '
-                'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin '
-                'setpriv --reuid cinder --regid cinder --init-groups '
-                f'{self.lab.venv}/bin/cinder-dmclone {verb}', timeout=180)
-        finally:
-            # The service and the tests after this one need fault points.
-            node.volume.configure()
 
     def devices(self, node: LabNode) -> set[str]:
         """Names of dm devices."""
@@ -78,7 +61,7 @@ class BootTest(base.FunctionalTest):
         self.node2.start()
         self.node2.wait_booted()
         self.assertEqual(set(), fronts & self.devices(self.node2))
-        self.command(self.node2, 'activate')
+        self.node2.volume.cli('activate')
         found = self.devices(self.node2)
         self.assertEqual(fronts, fronts & found)
         self.assertEqual([], [name for name in found if lv in name
@@ -92,7 +75,7 @@ class BootTest(base.FunctionalTest):
             self.wait('the read to wait', lambda: self.node2.run(
                 "grep -l '^State:.D' /proc/[0-9]*/status",
                 check=False).stdout)
-            text = self.command(self.node2, 'status').stdout
+            text = self.node2.volume.cli('status').stdout
             self.assertIn(f'volume {resting} generation 1, front closed',
                           text)
             self.assertRegex(text, f'volume {volume} generation 2, hydrated '
@@ -123,14 +106,14 @@ class BootTest(base.FunctionalTest):
         at = self.attach(volume, self.node2)
         self.brake(volume, self.node1, self.node2)
         self.node1.reboot()
-        self.command(self.node1, 'activate')
+        self.node1.volume.cli('activate')
         found = {name for name in self.devices(self.node1) if old in name
                  and name.startswith('dmclone-')}
         self.assertEqual(
             {f'dmclone-loan-{old}-{self.row(volume).lv}'}, found)
         self.assertIn(f'{old}  lent to node2@dmclone/'
                       f'{self.row(volume).lv}',
-                      self.command(self.node1, 'status').stdout)
+                      self.node1.volume.cli('status').stdout)
         # The copying goes on; only its end needs the lender's service.
         self.release(volume, self.node1, self.node2)
         self.wait_complete(volume)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every test with Nova starts from and is measured by."""
+from __future__ import annotations
+
+import testtools
+
+from lab.processes import wait_for
+from tests.functional import checker
+from tests.functional import environment as logs
+from tests.nova import environment
+from tests.nova.server import LIMIT, Server
+
+
+class NovaTest(testtools.TestCase):
+    """A test with servers of its own; nothing may be left of them."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.lab = environment.lab()
+        self.gateway = self.lab.cloud.gateway
+        self.node1, self.node2, self.node3 = self.lab.nodes
+        self.checker = checker.Checker(self.lab)
+        self.servers: list[Server] = []
+        self.volumes: list[str] = []
+        self.addOnException(lambda info: logs.keep_logs(
+            self.id(), self.checker.states, self.lab))
+        self.addCleanup(self._finish)
+
+    def _finish(self) -> None:
+        """Remove what the test made and look for what is left."""
+        self.restore()
+        for server in self.servers:
+            self.lab.delete_server(server.id)
+        for volume in self.volumes:
+            self._delete_volume(volume)
+        self.assertEqual([], self.checker.check())
+
+    def _delete_volume(self, volume: str) -> None:
+        """Delete a volume, whatever a failed test has left of its use."""
+        rows = self.lab.sql('select id from volume_attachment where '
+                            f"deleted = 0 and volume_id = '{volume}'")
+        for attachment, in rows:
+            self.lab.detach_volume(attachment)
+        wait_for(f'{volume} to be detached', lambda: (
+            self.lab.volume(volume)['status'] in ('available', 'error')), 60)
+        self.lab.delete_volume(volume)
+
+    def restore(self) -> None:
+        """Make everything run again."""
+        for service in self.lab.services:
+            if not service.running():
+                service.start()
+        for node in self.lab.nodes:
+            if not node.running():
+                node.start()
+                node.wait_booted()
+            node.heal()
+            for daemon in (node.volume, node.compute):
+                if not daemon.running():
+                    daemon.start(wait=True)
+
+    # -- what tests do ------------------------------------------------------
+
+    def server(self, node: int = 1) -> Server:
+        """A server on a node, whose guest writes."""
+        server = Server(self.lab, node)
+        self.servers.append(server)
+        self.volumes.append(server.volume)
+        server.wait_more()
+        return server
+
+    def volume(self, node: int) -> str:
+        """A volume on a node."""
+        volume = self.lab.create_volume(1, node)
+        self.volumes.append(volume)
+        return volume
+
+    def moved(self, server: Server, node: int) -> None:
+        """Nova and Cinder must agree that it is on a node, and it writes.
+
+        The volume follows with the first write.
+        """
+        self.assertEqual(f'node{node}', server.node.name)
+        server.wait_more()
+        wait_for(f'{server.volume} to be on node{node}', lambda: (
+            server.row(server.volume)[1] == f'node{node}'), LIMIT)
+
+    def live_migrate(self, server: Server, node: int) -> None:
+        """Move a server that runs; it must go on there."""
+        self.lab.live_migrate(server.id, node)
+        self.moved(server, node)
+
+    def assert_intact(self, server: Server, *data: str) -> None:
+        """All that was flushed must be on the disks, and nothing wrong.
+
+        :param data: its volumes beside the root volume; the first is vdb
+        """
+        names = ['vdb', 'vdc'][:len(data)]
+        server.pause(*names)
+        self.assertEqual([], server.findings(*data))
+
+    def attachments(self, volume: str) -> list[tuple[str, str]]:
+        """Id and host of each attachment of a volume, the oldest first."""
+        return [tuple(row) for row in self.lab.sql(
+            "select id, ifnull(attached_host, '') from volume_attachment "
+            f"where deleted = 0 and volume_id = '{volume}' "
+            'order by created_at, id')]

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab with Nova of a test process: three nodes, started once.
+
+DMCLONE_NOVA_LAB names a lab that is up already and is left up.
+"""
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+
+from lab import Lab, guest
+from lab.lab import SLOW_DRIVER
+from tests.functional import environment
+
+_GIVEN = os.environ.get('DMCLONE_NOVA_LAB')
+
+
+@functools.cache
+def lab() -> Lab:
+    """The lab of this process."""
+    found = Lab.attach(_GIVEN) if _GIVEN else environment.start(make)
+    shutil.copy(guest.verify.__file__, found.directory / 'verify.py')
+    return found
+
+
+def make(number: int) -> Lab:
+    """The lab as the tests need it.
+
+    Volumes hydrate slowly until a test has seen what it wants to see. The
+    services of Cinder run on native threads, as those of the lab without
+    Nova run on eventlet.
+    """
+    return Lab(f'nova-{number}', nodes=3, nova=True, driver=SLOW_DRIVER,
+               native=True,
+               backend={'volume_clear': 'none',
+                        'dmclone_region_size_kib': 16},
+               default={'rpc_response_timeout': 100,
+                        'backend_stats_polling_interval':
+                        environment.STATS_SECONDS})

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server as a test keeps it, with all that its guest has said."""
+from __future__ import annotations
+
+import json
+import typing
+
+from lab.guest.console import Console, STOP
+from lab.processes import wait_for
+
+if typing.TYPE_CHECKING:
+    from lab import Lab
+    from lab.lab import LabNode
+
+# A guest in a node on a machine that has other things to do is slow.
+LIMIT = 420.0
+
+_HURRY = '''
+dmsetup ls --target clone | while read name rest; do
+    case $name in dmclone-clone-*)
+        dmsetup message "$name" 0 hydration_threshold 1024
+        dmsetup message "$name" 0 hydration_batch_size 64;;
+    esac
+done
+'''
+
+
+class Server:
+    """One server that boots from a volume; its guest writes all the time.
+
+    :ivar volume: its root volume
+    """
+
+    def __init__(self, lab: Lab, node: int = 1) -> None:
+        self._lab = lab
+        self._texts: dict[tuple[str, int], str] = {}
+        self.volume = lab.create_root(node=node)
+        self.id = lab.create_server(self.volume, node=node)
+
+    # -- where it is --------------------------------------------------------
+
+    @property
+    def node(self) -> LabNode:
+        """The node that Nova believes it to be on."""
+        return self._lab.nodes[self._lab.node_of(self.id) - 1]
+
+    def row(self, volume: str) -> tuple[str, str, str]:
+        """LV, node and relocation of a volume, as the database has them."""
+        (found,) = self._lab.sql(
+            'select ifnull(_name_id, id), substring_index(host, "@", 1), '
+            f"ifnull(provider_id, '') from volumes where id = '{volume}'")
+        return found
+
+    # -- what it says -------------------------------------------------------
+
+    def console(self) -> Console:
+        """All that the guest has said, on every node.
+
+        A console's file begins anew when the server comes back to a node.
+        """
+        for node in self._lab.nodes:
+            try:
+                text = node.compute.console(self.id)
+            except FileNotFoundError:
+                continue
+            count = sum(name == node.name for name, _ in self._texts)
+            last = (node.name, max(count - 1, 0))
+            if not text.startswith(self._texts.get(last, '')):
+                last = (node.name, count)
+            self._texts[last] = text
+        return Console(*self._texts.values())
+
+    def flushed(self, disk: str = 'vda') -> int:
+        """The number of the last write known to be flushed; 0: none."""
+        found = self.console()
+        try:
+            return found.last(found.disk(disk))
+        except KeyError:
+            return 0
+
+    def wait_flushed(self, beyond: int = 0, disk: str = 'vda') -> int:
+        """Wait until it has flushed a later write; its number."""
+        def last() -> int:
+            number = self.flushed(disk)
+            return number if number > beyond else 0
+        return int(wait_for(f'the guest to flush beyond {beyond}', last,
+                            LIMIT, 0.5))
+
+    def wait_more(self, disk: str = 'vda') -> None:
+        """Wait until it has written something that it has not by now.
+
+        Twice: the first flush may have been under way.
+        """
+        self.wait_flushed(self.wait_flushed(self.flushed(disk), disk), disk)
+
+    def press(self, key: str) -> None:
+        """Press a key of it, see lab/guest/console.py."""
+        self.node.compute.press(self.id, key)
+
+    def pause(self, *disks: str) -> None:
+        """Let it stop writing and read again what it has written.
+
+        :param disks: its disks beside vda
+        """
+        before = self._finished('vda', *disks)
+        self.press(STOP)
+        wait_for('the guest to stop', lambda: all(
+            now > then for now, then in zip(
+                self._finished('vda', *disks), before)), LIMIT, 0.5)
+
+    def _finished(self, *disks: str) -> list[int]:
+        found = self.console()
+        return [len(found.of('Q', found.disk(disk))) for disk in disks]
+
+    # -- its disks ----------------------------------------------------------
+
+    def findings(self, *volumes: str) -> list[str]:
+        """What its disks lack of what it said was flushed.
+
+        It must be paused. Findings are words; nothing may be found.
+        """
+        found = [' '.join(words) for words in self.console().of('E')]
+        for volume in (self.volume, *volumes):
+            found += self._compare(volume)
+        return found
+
+    def _compare(self, volume: str) -> list[str]:
+        node = self.node
+        record = self._lab.directory / f'{self.id}.txt'
+        record.write_text('\n'.join(self._texts.values()))
+        result = node.run(
+            ['python3', str(self._lab.directory / 'verify.py'), 'check',
+             f'/dev/mapper/dmclone-front-{node.name}-{self.row(volume)[0]}',
+             str(record)], check=False, timeout=LIMIT)
+        record.unlink()
+        report = json.loads(result.stdout)
+        if not report['checked']['acknowledged']:
+            return [f'{volume}: nothing was acknowledged']
+        return [f'{volume}: {text}' for text in report['findings']]
+
+    def hydrating(self, volume: str | None = None) -> bool:
+        """Whether data is still on its way."""
+        return ';from=' in self.row(volume or self.volume)[2]
+
+    def wait_hydrated(self, volume: str | None = None) -> None:
+        """Wait until all data is where the volume is, without the brake."""
+        def done() -> bool:
+            if ';' not in self.row(volume or self.volume)[2]:
+                return True
+            for node in self._lab.nodes:
+                node.run(_HURRY, check=False)
+            return False
+        wait_for('the end of the hydration', done, LIMIT, 1)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that move, with all that Nova offers, and write all the time."""
+from __future__ import annotations
+
+from lab.guest import console
+from tests.nova import base
+
+
+class MovesTest(base.NovaTest):
+    """The disk must have all that was acknowledged, wherever it has been."""
+
+    def test_live_migrations_while_hydrating(self) -> None:
+        """A chain of three nodes, then back to a lender, under load."""
+        server = self.server()
+        server.press(console.HEAVY)
+        self.live_migrate(server, 2)
+        self.assertTrue(server.hydrating())
+        self.live_migrate(server, 3)
+        self.assertTrue(server.hydrating())
+        self.live_migrate(server, 2)
+        server.wait_hydrated()
+        server.wait_more()
+        self.assert_intact(server)
+
+    def test_cold_moves(self) -> None:
+        """Migrated and kept, migrated and taken back, shelved, rebooted."""
+        server = self.server()
+        self.lab.migrate(server.id, 2)
+        self.lab.confirm(server.id)
+        self.moved(server, 2)
+        self.assertTrue(server.hydrating())
+        self.lab.migrate(server.id, 3)
+        self.moved(server, 3)
+        self.lab.revert(server.id)
+        self.moved(server, 2)
+        self.lab.shelve(server.id)
+        self.lab.unshelve(server.id, 1)
+        self.moved(server, 1)
+        self.lab.reboot_server(server.id)
+        self.moved(server, 1)
+        server.wait_hydrated()
+        self.assert_intact(server)
+
+    def test_delete_while_hydrating(self) -> None:
+        """The end of the test is the test: nothing may be left."""
+        server = self.server()
+        self.live_migrate(server, 2)
+        self.assertTrue(server.hydrating())
+
+
+class VolumesTest(base.NovaTest):
+    """A volume beside the root volume."""
+
+    def test_plugged_in_elsewhere(self) -> None:
+        """Added on another node, removed and extended while it hydrates."""
+        server = self.server()
+        volume = self.volume(2)
+        self.lab.add_volume(server.id, volume)
+        server.wait_flushed(disk='vdb')
+        self.assertTrue(server.hydrating(volume))
+        self.assert_intact(server, volume)
+        self.lab.remove_volume(server.id, volume)
+        self.lab.cinder('POST', f'/volumes/{volume}/action',
+                        {'os-extend': {'new_size': 2}})
+        self.lab.wait_volume(volume, 'available')
+        self.assertEqual(2, self.lab.volume(volume)['size'])
+        self.assertTrue(server.hydrating(volume))
+        server.press(console.NORMAL)
+        self.lab.add_volume(server.id, volume)
+        server.wait_more('vdb')
+        self.live_migrate(server, 3)
+        server.wait_hydrated(volume)
+        server.wait_more('vdb')
+        self.assert_intact(server, volume)
+
+    def test_a_host_boots_without_control_plane(self) -> None:
+        """Its servers start from fronts that the node's disks describe."""
+        server = self.server()
+        self.live_migrate(server, 2)
+        self.assertTrue(server.hydrating())
+        self.node2.compute.configure(
+            {'DEFAULT': {'resume_guests_state_on_host_boot': True}})
+        self.addCleanup(self.node2.compute.configure)
+        self.node2.power_cut()
+        self.node2.start()
+        self.node2.wait_booted()
+        self.lab.cinder_api.stop()
+        self.node2.volume.cli('activate')
+        self.node2.compute.start(wait=True)
+        server.wait_more()
+        self.lab.cinder_api.start()
+        self.node2.volume.start(wait=True)
+        server.wait_hydrated()
+        self.assert_intact(server)
