@@ -7,6 +7,8 @@ import sys
 import time
 
 from lab import entry, install, virtualenv
+from lab.compute.journey import ServerJourney
+from lab.compute.servers import FLAVOR
 from lab.errors import LabError
 from lab.journey import Journey
 from lab.lab import Lab
@@ -23,23 +25,32 @@ def _arguments() -> argparse.Namespace:
         'from one node to another, in a lab of two real kernels. Needs root '
         'on Debian or Ubuntu; installs what is missing. Exit status 0 means '
         'that every step was verified.')
-    parser.add_argument('--name', default=entry.lab_name('demo'),
-                        help='name of the lab (default: %(default)s)')
+    parser.add_argument('--name', help='name of the lab (default: '
+                        f'{_lab_name(False)}, {_lab_name(True)})')
+    parser.add_argument('--nova', action='store_true',
+                        help='with a real server, booted from the volume '
+                        'and live-migrated by Nova')
     what = parser.add_mutually_exclusive_group()
     what.add_argument('--keep', action='store_true',
                       help='leave the lab up, to go on by hand')
     what.add_argument('--down', action='store_true',
                       help='remove a lab that was left up')
-    return parser.parse_args()
+    found = parser.parse_args()
+    found.name = found.name or _lab_name(found.nova)
+    return found
+
+
+def _lab_name(nova: bool) -> str:
+    return entry.lab_name('nova-demo' if nova else 'demo')
 
 
 def _down(name: str) -> str:
     """The command that removes a lab."""
-    other = '' if name == entry.lab_name('demo') else f' --name {name}'
-    return f'{_PROGRAM} --down{other}'
+    known = {_lab_name(False): '', _lab_name(True): ' --nova'}
+    return f'{_PROGRAM} --down{known.get(name, f" --name {name}")}'
 
 
-def kept(name: str) -> Lab | None:
+def kept(name: str, nova: bool) -> Lab | None:
     """A lab that was left up and is whole."""
     try:
         lab = Lab.attach(name)
@@ -47,24 +58,26 @@ def kept(name: str) -> Lab | None:
         return None
     status = lab.status()
     running = [*status['services'].values(), *status['nodes'].values()]
-    if (lab.directory / _OPENRC).exists() and all(running):
+    if (lab.directory / _OPENRC).exists() and all(running) and (
+            bool(lab.cloud) == nova):
         return lab
     return None
 
 
-def _start(console: Console, name: str) -> tuple[Lab, bool]:
+def _start(console: Console, name: str, nova: bool) -> tuple[Lab, bool]:
     """The lab, and whether it was up before."""
-    lab = kept(name)
+    lab = kept(name, nova)
     if lab:
         console.line()
         console.line(f'Using the lab {name}, which is up.')
         return lab, True
-    with console.step('Start two kernels and a Cinder around them') as step:
-        lab = Lab(name)
+    what, each = (('a Nova and a Cinder', 'cinder-volume and nova-compute')
+                  if nova else ('a Cinder', 'cinder-volume'))
+    with console.step(f'Start two kernels and {what} around them') as step:
+        lab = Lab(name, nova=nova)
         lab.start()
-        step.result = (f'{len(lab.nodes)} nodes, '
-                       f'{len(lab.services)} services, cinder-volume on '
-                       'each node')
+        step.result = (f'{len(lab.nodes)} nodes, {len(lab.services)} '
+                       f'services, {each} on each node')
     return lab, False
 
 
@@ -77,12 +90,13 @@ def _write_openrc(lab: Lab) -> None:
 
 
 def _say_how_to_go_on(console: Console, lab: Lab, volume: str) -> None:
+    use = (f'server create --flavor {FLAVOR} --nic none --volume {volume} web'
+           if lab.cloud else f'volume attachment create --server web {volume}')
     console.line()
     for text in (
             'The lab stays up. To go on by hand:', '',
             f'   source {lab.directory / _OPENRC}',
-            '   openstack volume list',
-            f'   openstack volume attachment create --server web {volume}',
+            '   openstack volume list', f'   openstack {use}',
             "   node 2 'lvs; dmsetup ls'", '',
             f'To remove it: {_down(lab.name)}'):
         console.line(text)
@@ -97,12 +111,12 @@ def _run(args: argparse.Namespace) -> int:
     console = Console()
     begin = time.monotonic()
     console.line('A volume that follows its server.')
-    lab, keep = _start(console, args.name)
+    lab, keep = _start(console, args.name, args.nova)
     try:
         if args.keep:
             _write_openrc(lab)
             keep = True
-        journey = Journey(lab, console)
+        journey = (ServerJourney if args.nova else Journey)(lab, console)
         journey.run()
         if keep:
             _say_how_to_go_on(console, lab, journey.volume)

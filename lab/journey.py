@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import shlex
+from collections.abc import Collection
 from typing import Any
 
 from lab.api import connector
@@ -36,6 +37,13 @@ def host_of(node: LabNode) -> str:
     return f'{node.volume.host}#{BACKEND}'
 
 
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name, with a number behind it if it is taken."""
+    return next(found for found in (f'{name}{number}' for number in
+                                    ('', *range(2, 1000)))
+                if found not in taken)
+
+
 def tables(text: str) -> dict[str, str]:
     """``dmsetup table`` or ``status`` of many devices, by device name."""
     return dict(line.split(': ', 1) for line in text.splitlines()
@@ -56,9 +64,7 @@ class Journey:
         self._console = console
         self._home, self._away = lab.nodes[:2]
         taken = {row['Name'] for row in lab.openstack('volume', 'list')}
-        self.volume = next(name for name in map('demo{}'.format,
-                                                ['', *range(2, 1000)])
-                           if name not in taken)
+        self.volume = free_name('demo', taken)
         self._device = ''
         self._attachment = ''
 

@@ -20,11 +20,15 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORK = ROOT / '.tox'
 LOGS = WORK / 'logs'
 BOOTSTRAP = WORK / 'bootstrap'
-FUNCTIONAL = WORK / 'functional-results'
+RESULTS = WORK / 'functional-results'
 TOX = 'tox>=4.11,<5'
 PYTHON = '/usr/bin/python3'
-# The functional tests run in so many labs at once: a lab often waits.
-LABS = '2'
+# Tests in labs run in so many of them at once: a lab often waits.
+LABS = ('--concurrency', '2')
+# The stages that need labs, each with how its tests are shared out. A server
+# that boots takes long, so that a class of tests stays in one lab.
+IN_LABS = {'functional': LABS,
+           'nova': (*LABS, '--group-regex', r'([^.]+\.)+')}
 # How much of a failed stage's log is shown.
 TAIL_LINES = 40
 # How long an interrupted stage may take to clean up, in seconds.
@@ -197,16 +201,16 @@ def lab_virtualenv() -> pathlib.Path:
         raise SystemExit(f'tools/test: {error}') from None
 
 
-def functional(run: Run, binaries: pathlib.Path,
-               words: Sequence[str]) -> None:
-    """The tests in the labs."""
-    if not (FUNCTIONAL / '.stestr').exists():
-        FUNCTIONAL.mkdir(parents=True, exist_ok=True)
-        execute('stestr', stestr(binaries, FUNCTIONAL, 'init'))
-    run.tests('functional',
-              stestr(binaries, FUNCTIONAL, '--test-path', 'tests/functional',
-                     'run', '--concurrency', LABS, *words),
-              stestr(binaries, FUNCTIONAL, 'last', '--subunit'), echo=True)
+def in_labs(run: Run, name: str, binaries: pathlib.Path,
+            words: Sequence[str]) -> None:
+    """The tests of one folder, in labs."""
+    if not (RESULTS / '.stestr').exists():
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        execute('stestr', stestr(binaries, RESULTS, 'init'))
+    run.tests(name,
+              stestr(binaries, RESULTS, '--test-path', f'tests/{name}',
+                     'run', *IN_LABS[name], *words),
+              stestr(binaries, RESULTS, 'last', '--subunit'), echo=True)
 
 
 def unit(run: Run) -> None:
@@ -239,9 +243,10 @@ def main() -> int:
     only = parser.add_mutually_exclusive_group()
     only.add_argument('--unit', action='store_true',
                       help='only what needs no root')
-    only.add_argument('--functional', nargs='*', metavar='TEST',
-                      help='only the tests in the lab; arguments go to '
-                      'stestr run (regular expressions of test names)')
+    for name, what in (('functional', 'a lab'), ('nova', 'a lab with Nova')):
+        only.add_argument(f'--{name}', nargs='*', metavar='TEST',
+                          help=f'only the tests in {what}; arguments go to '
+                          'stestr run (regular expressions of test names)')
     parser.add_argument('--long', action='store_true',
                         help='functional tests at their full length: every '
                         'crash point and all that takes long')
@@ -260,10 +265,13 @@ def main() -> int:
         if not arguments.unit:
             with run.stage('lab'):
                 binaries = lab_virtualenv()
-        if arguments.functional is None:
+        asked = {name: getattr(arguments, name) for name in IN_LABS
+                 if getattr(arguments, name) is not None}
+        if not asked:
             unit(run)
         if binaries:
-            functional(run, binaries, arguments.functional or ())
+            for name in asked or IN_LABS:
+                in_labs(run, name, binaries, asked.get(name, ()))
     except KeyboardInterrupt:
         print('interrupted', file=sys.stderr)
         return 130

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import testtools
 
+from lab.compute.server import LIMIT, Server
 from lab.processes import wait_for
 from tests.functional import checker
 from tests.functional import environment as logs
 from tests.nova import environment
-from tests.nova.server import LIMIT, Server
 
 
 class NovaTest(testtools.TestCase):
@@ -63,9 +63,11 @@ class NovaTest(testtools.TestCase):
 
     def server(self, node: int = 1) -> Server:
         """A server on a node, whose guest writes."""
-        server = Server(self.lab, node)
+        volume = self.lab.create_root(node=node)
+        self.volumes.append(volume)
+        server = Server(self.lab, self.lab.create_server(volume, node=node),
+                        volume)
         self.servers.append(server)
-        self.volumes.append(server.volume)
         server.wait_more()
         return server
 

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server as a test keeps it, with all that its guest has said."""
+"""A server with all that its guest has said, wherever it was."""
 from __future__ import annotations
 
 import json
+import shutil
 import typing
 
+from lab.errors import LabError
+from lab.guest import verify
 from lab.guest.console import Console, STOP
 from lab.processes import wait_for
 
@@ -29,13 +32,15 @@ class Server:
     """One server that boots from a volume; its guest writes all the time.
 
     :ivar volume: its root volume
+    :ivar report: what ``findings`` looked at last, see lab/guest/verify.py
     """
 
-    def __init__(self, lab: Lab, node: int = 1) -> None:
+    def __init__(self, lab: Lab, server: str, volume: str) -> None:
         self._lab = lab
         self._texts: dict[tuple[str, int], str] = {}
-        self.volume = lab.create_root(node=node)
-        self.id = lab.create_server(self.volume, node=node)
+        self.id = server
+        self.volume = volume
+        self.report: dict[str, typing.Any] = {}
 
     # -- where it is --------------------------------------------------------
 
@@ -126,17 +131,21 @@ class Server:
 
     def _compare(self, volume: str) -> list[str]:
         node = self.node
+        program = self._lab.directory / 'verify.py'
         record = self._lab.directory / f'{self.id}.txt'
+        shutil.copy(verify.__file__, program)
         record.write_text('\n'.join(self._texts.values()))
         result = node.run(
-            ['python3', str(self._lab.directory / 'verify.py'), 'check',
+            ['python3', str(program), 'check',
              f'/dev/mapper/dmclone-front-{node.name}-{self.row(volume)[0]}',
              str(record)], check=False, timeout=LIMIT)
         record.unlink()
-        report = json.loads(result.stdout)
-        if not report['checked']['acknowledged']:
+        if not result.stdout:
+            raise LabError(f'{volume}: {result.stderr}')
+        self.report = json.loads(result.stdout)
+        if not self.report['checked']['acknowledged']:
             return [f'{volume}: nothing was acknowledged']
-        return [f'{volume}: {text}' for text in report['findings']]
+        return [f'{volume}: {text}' for text in self.report['findings']]
 
     def hydrating(self, volume: str | None = None) -> bool:
         """Whether data is still on its way."""

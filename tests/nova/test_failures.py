@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live migrations that fail, at every stage, and what Nova does then.
+
+What it does is said where it does it: nova/compute/manager.py, from
+_do_pre_live_migration_from_source to _post_live_migration.
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from lab.compute.server import Server
+from lab.errors import LabError
+from lab.guest import console
+from lab.processes import wait_for
+from tests.nova import base
+
+CREATE = ('POST', r'/attachments$')
+COMPLETE = ('POST', r'/attachments/[^/]+/action$')
+DELETE = ('DELETE', r'/attachments/')
+# As often as Nova asks (nova/volume/cinder.py).
+ALWAYS = 5
+
+
+class StagesTest(base.NovaTest):
+    """The server goes on at the source; the copy disappears."""
+
+    def failed(self, server: Server) -> None:
+        """The last migration must have failed, without a trace."""
+        self.assertIn(self.lab.wait_migration(server.id),
+                      ('error', 'failed', 'cancelled'))
+        self.unmoved(server)
+
+    def unmoved(self, server: Server) -> None:
+        """The server must be on node 1, as if nothing had been."""
+        self.assertEqual('ACTIVE', self.lab.wait_server(
+            server.id, 'ACTIVE'))
+        self.assertEqual('node1', server.node.name)
+        server.wait_more()
+        self.assertEqual([], self.checker.check())
+        self.assertEqual('node1', server.row(server.volume)[1])
+
+    def slow(self, server: Server) -> None:
+        """Let its migration last until it is told otherwise (MiB/s)."""
+        self.node1.compute.virsh('migrate-setspeed', server.id, '1')
+
+    def running(self, server: Server) -> None:
+        """Wait until its memory is being copied."""
+        wait_for('a running migration', lambda: (
+            self.lab.migrations(server.id)[0]['status'] == 'running'
+            and 'Memory remaining' in self.node1.compute.virsh(
+                'domjobinfo', server.id)), base.LIMIT, 0.2)
+
+    def test_before_the_switch(self) -> None:
+        """Each request to Cinder, QEMU on either side, and by the user."""
+        server = self.server()
+        server.press(console.HEAVY)
+        for method, path, when in (
+                (*CREATE, 'before'), (*CREATE, 'after'),
+                (*COMPLETE, 'before'), (*COMPLETE, 'after')):
+            with self.subTest(request=f'{method} {path}', answer=when):
+                with self.gateway.fault(method, path, when) as fault:
+                    self.lab.live_migrate(server.id, 2, wait=False)
+                    fault.wait()
+                    self.failed(server)
+        self.slow(server)
+        self.lab.live_migrate(server.id, 2, wait=False)
+        self.running(server)
+        self.node2.run(['pkill', '-KILL', '-f', f'qemu.*{server.id}'])
+        self.failed(server)
+        self.slow(server)
+        self.lab.live_migrate(server.id, 2, wait=False)
+        self.running(server)
+        number = self.lab.migrations(server.id)[0]['id']
+        self.lab.nova('DELETE',
+                      f'/servers/{server.id}/migrations/{number}')
+        self.failed(server)
+        self.node1.compute.virsh('migrate-setspeed', server.id, '1000')
+        self.live_migrate(server, 2)
+        server.wait_hydrated()
+        self.assert_intact(server)
+
+    def test_no_peer(self) -> None:
+        """cinder-volume of the destination is down, then up again."""
+        server = self.server()
+        self.node2.volume.kill()
+        with contextlib.suppress(LabError):
+            self.lab.live_migrate(server.id, 2)
+        self.unmoved(server)
+        self.node2.volume.start(wait=True)
+        self.live_migrate(server, 2)
+        self.assert_intact(server)
+
+
+class TrapsTest(base.NovaTest):
+    """What ends in a refusal and an instruction, and never in lost writes."""
+
+    @contextlib.contextmanager
+    def lost(self) -> Iterator[None]:
+        """No deletion of an attachment reaches Cinder meanwhile."""
+        with self.gateway.fault(*DELETE, times=ALWAYS) as fault:
+            yield
+            fault.wait(ALWAYS)
+
+    def test_source_attachment_is_not_deleted(self) -> None:
+        """The migration has ended; the operator deletes the attachment."""
+        server = self.server()
+        with self.lost():
+            self.live_migrate(server, 2)
+        first, second = self.attachments(server.volume)
+        self.assertEqual(['node1', 'node2'], [first[1], second[1]])
+        self.lab.detach_volume(first[0])
+        server.wait_hydrated()
+        self.assertEqual([], self.checker.check())
+        self.assert_intact(server)
+
+    def test_copy_is_not_deleted_then_hard_reboot(self) -> None:
+        """Nova deletes the attachment of the server that runs."""
+        server = self.server()
+        self.node1.compute.virsh('migrate-setspeed', server.id, '1')
+        with self.lost():
+            self.lab.live_migrate(server.id, 2, wait=False)
+            wait_for('a running migration', lambda: 'Memory remaining' in
+                     self.node1.compute.virsh('domjobinfo', server.id),
+                     base.LIMIT, 0.2)
+            self.node1.compute.virsh('domjobabort', server.id)
+            self.lab.wait_migration(server.id)
+        first, second = self.attachments(server.volume)
+        self.assertEqual(['node1', 'node2'], [first[1], second[1]])
+        server.wait_more()
+        error = self.assertRaises(
+            LabError, self.lab.reboot_server, server.id)
+        self.assertIn('in use', str(error))
+        self.lab.detach_volume(second[0])
+        self.assertEqual('node1', server.row(server.volume)[1])
+
+    def test_source_compute_dies_after_the_switch(self) -> None:
+        """Nova believes the server to be where it no longer is."""
+        server = self.server()
+        with self.gateway.held(*DELETE) as request:
+            self.lab.live_migrate(server.id, 2, wait=False)
+            request.wait()
+            self.node1.compute.kill()
+        wait_for('the volume to follow its server', lambda: (
+            server.row(server.volume)[1] == 'node2'), base.LIMIT)
+        self.node1.compute.start(wait=True)
+        self.assertRaises(LabError, self.lab.reboot_server, server.id)
+        self.assertEqual('node2', server.row(server.volume)[1])
+        self.assertIn(server.id, self.node2.compute.virsh(
+            'list', '--uuid'))
