@@ -72,12 +72,19 @@ class Node:
             'rootfstype=hostfs', 'rootflags=/', 'ro', f'init={_INIT}',
             f'ubd0={self.directory}/state.img',
             f'ubd1={self.directory}/disk.img',
-            f'vec0:transport=tap,ifname=data{number},depth=128,gro=1',
-            f'vec1:transport=tap,ifname=mgmt{number},depth=128,gro=1',
+            self._interface(0, 'data'), self._interface(1, 'mgmt'),
             'con=null', 'con0=fd:0,fd:1', 'ssl=null', 'noreboot', 'quiet',
             f'uml_dir={self.directory}/uml', f'umid={self.name}',
             *(f'{key}={value}' for key, value in env.items()))
         self._group.start(argv, self.console_log)
+
+    def _interface(self, index: int, bridge: str) -> str:
+        # Without an address of its own it gets another one at each boot,
+        # and whoever knew the old one cannot reach the node for up to a
+        # minute.
+        mac = f'52:54:00:99:{index:02x}:{self.number:02x}'
+        return (f'vec{index}:transport=tap,ifname={bridge}{self.number},'
+                f'mac={mac},depth=128,gro=1')
 
     def _make_disks(self) -> None:
         state = self.directory / 'state.img'
