@@ -43,13 +43,16 @@ class Result:
 
 
 class Command:
-    """A command running in a node; closing it kills its process group."""
+    """A command running in a node; closing it kills its process group.
+
+    ``patience`` is how long the node may take to answer at all, in seconds.
+    """
 
     def __init__(self, connect: Connect, argv: list[str],
-                 input: bytes | None = None) -> None:
+                 input: bytes | None = None, patience: float = 60) -> None:
         self.argv = argv
         try:
-            self._socket = connect(10)
+            self._socket = connect(patience)
         except OSError as exc:
             raise LabError(f'{" ".join(argv)}: the node does not answer: '
                            f'{exc}') from None
@@ -102,11 +105,11 @@ class Command:
                 self._output[kind] += body
         return self._code is None
 
-    def _feed(self) -> None:
-        """Send pending input without ever blocking on the output."""
+    def _feed(self, deadline: float) -> None:
+        """Send pending input; the command may take its time to read it."""
         while self._input:
             chunk = self._input[:_CHUNK]
-            self._socket.settimeout(5)
+            self._socket.settimeout(max(deadline - time.monotonic(), 1))
             self._send(b'I', chunk)
             self._input = self._input[_CHUNK:]
             if not self._input:
@@ -116,7 +119,7 @@ class Command:
         """The result; TimeoutError (command killed) after ``timeout`` s."""
         deadline = time.monotonic() + timeout
         try:
-            self._feed()
+            self._feed(deadline)
             while self._receive(deadline):
                 pass
         except TimeoutError:
@@ -134,7 +137,6 @@ class Command:
     def poll(self) -> Result | None:
         """The result if the command has ended, None while it runs."""
         try:
-            self._feed()
             while self._receive(time.monotonic() + 0.001):
                 pass
         except TimeoutError:
@@ -159,7 +161,7 @@ class Command:
 def run_command(connect: Connect, argv: list[str], check: bool,
                 timeout: float, input: bytes | None) -> Result:
     """Run to the end; raises CommandError if ``check`` and it failed."""
-    with Command(connect, argv, input) as command:
+    with Command(connect, argv, input, min(timeout, 60)) as command:
         result = command.wait(timeout)
     if check and result.code:
         raise CommandError(' '.join(argv), result.code,

@@ -30,7 +30,7 @@ class Api:
         self.client = Client(network)
 
     def cinder(self, method: str, path: str, body: Any = None,
-               microversion: str = '3.71', timeout: float = 300) -> Any:
+               microversion: str = '3.71', timeout: float = 600) -> Any:
         """A request; ``path`` follows /v3/<project>.  Raises RestError."""
         return self.client.cinder(method, path, body, microversion, timeout)
 
@@ -60,7 +60,7 @@ class Api:
         return dict(found['volume'])
 
     def wait_volume(self, volume: str, *wanted: str,
-                    timeout: float = 300) -> str:
+                    timeout: float = 600) -> str:
         """Wait for one of the states; LabError if it ends in error."""
         def reached() -> str:
             status = str(self.volume(volume)['status'])
@@ -71,7 +71,7 @@ class Api:
                             timeout, 0.2))
 
     def delete_volume(self, volume: str, wait: bool = True,
-                      timeout: float = 300) -> None:
+                      timeout: float = 600) -> None:
         """Delete a volume and wait until it is gone."""
         self.cinder('DELETE', f'/volumes/{volume}')
         if wait:
@@ -97,7 +97,7 @@ class Api:
         return str(answer['attachment']['id'])
 
     def connect(self, attachment: str, node: int,
-                timeout: float = 300) -> dict[str, Any]:
+                timeout: float = 600) -> dict[str, Any]:
         """Tell an attachment its connector; the connection info."""
         answer = self.cinder(
             'PUT', f'/attachments/{attachment}',
@@ -120,6 +120,6 @@ class Api:
         return attachment, info
 
     def detach_volume(self, attachment: str,
-                      timeout: float = 300) -> None:
+                      timeout: float = 600) -> None:
         """Delete an attachment."""
         self.cinder('DELETE', f'/attachments/{attachment}', timeout=timeout)

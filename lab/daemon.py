@@ -74,7 +74,7 @@ class Daemon:
         """Whether a process of the service is alive."""
         return bool(self.pids())
 
-    def wait_up(self, timeout: float = 240) -> None:
+    def wait_up(self, timeout: float = 600) -> None:
         """Wait until the service is initialized and listens.
 
         LabError says what the log shows if it ends or cannot.
@@ -116,4 +116,4 @@ class Daemon:
         who = f'-s "$(cat {pid})"' if name == 'KILL' else f'-F {pid}'
         self._node.run(f'test ! -e {pid} || pkill -{name} {who}',
                        check=False)
-        wait_for(f'end of {self.title}', lambda: not self.running(), 60)
+        wait_for(f'end of {self.title}', lambda: not self.running())

@@ -10,6 +10,7 @@ removed.
 """
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -74,7 +75,9 @@ def _pass(point: str, arguments: str) -> None:
         os.kill(os.getppid(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
     if _armed(FREEZE, point, arguments):
-        os.rename(FREEZE, HOLD)
+        # Another thread may come here at the same moment.
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(FREEZE, HOLD)
         while os.path.exists(HOLD):
             time.sleep(0.1)
 

@@ -197,10 +197,10 @@ class Lab(Servers):
                       in self.cloud.services]
         for step in concurrent.futures.as_completed(steps):
             step.result()
-        wait_for('the scheduler to know every backend', self._all_known, 60)
+        wait_for('the scheduler to know every backend', self._all_known)
         if self.cloud:
             self.create_flavor()
-            wait_for('Nova to know every node', self._all_hosts, 60)
+            wait_for('Nova to know every node', self._all_hosts)
 
     def _configure(self) -> None:
         more = nova_config.cinder() if self.cloud else None

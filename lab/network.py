@@ -84,7 +84,7 @@ class Network:
     def destroy(self) -> None:
         """Kill every process inside, then remove the namespace."""
         wait_for('end of the processes in the lab\'s network',
-                 self._killed, timeout=30)
+                 self._killed)
         if self.path.exists():
             run('ip', 'netns', 'delete', self.namespace)
 

@@ -99,14 +99,14 @@ class Node:
             with disk.open('wb') as file:
                 file.truncate(self._size.disk_gib << 30)
 
-    def wait_booted(self, timeout: float = 300) -> None:
+    def wait_booted(self, timeout: float = 600) -> None:
         """Wait until commands can run in the node."""
         def answers() -> bool:
             if not self.running():
                 raise LabError(f'{self.name} died while booting: see '
                                f'{self.console_log}')
             try:
-                return self.run('true', check=False, timeout=30).code == 0
+                return self.run('true', check=False, timeout=10).code == 0
             except (LabError, TimeoutError):
                 return False
         wait_for(f'boot of {self.name} (see {self.console_log})',
@@ -124,7 +124,7 @@ class Node:
     def reboot(self, wait: bool = True) -> None:
         """Sync file systems, end the kernel and start it again."""
         # An in-kernel reboot loses the network.
-        self.run('sync', timeout=120)
+        self.run('sync')
         self.power_cut()
         self.start()
         if wait:
@@ -158,7 +158,7 @@ class Node:
         return self._network.connect(self.mgmt_address, agent.PORT, timeout)
 
     def run(self, command: str | Sequence[str], check: bool = True,
-            timeout: float = 60,
+            timeout: float = 300,
             input: str | bytes | None = None) -> agent.Result:
         """Run a command as root: a string by the shell, a list as it is.
 

@@ -30,17 +30,19 @@ def run(*argv: str, check: bool = True, input: str | None = None,
 
 
 def wait_for(what: str, condition: Callable[[], object],
-             timeout: float = 120, interval: float = 0.1) -> object:
+             timeout: float = 600, interval: float = 0.1) -> object:
     """Return the first true value of ``condition()``.
 
     Raises LabError after ``timeout`` seconds.
     """
     deadline = time.monotonic() + timeout
     while True:
+        # A machine that stood still gets one more look.
+        late = time.monotonic() > deadline
         value = condition()
         if value:
             return value
-        if time.monotonic() > deadline:
+        if late:
             raise LabError(f'{what}: not within {timeout:.0f} s')
         time.sleep(interval)
 
@@ -135,12 +137,15 @@ class Group:
         """kill -9 the group and wait until none of it is left."""
         self.signal(signal.SIGKILL)
         wait_for(f'end of {self.pid_file.stem}',
-                 lambda: not self.members(), timeout=30, interval=0.02)
+                 lambda: not self.members(), interval=0.02)
         self._reap()
         self.pid_file.unlink(missing_ok=True)
 
-    def terminate(self, timeout: float = 30) -> None:
-        """Ask the leader to end, kill the group if it does not."""
+    def terminate(self, timeout: float = 300) -> None:
+        """Ask the leader to end, kill the group if it does not.
+
+        A database that is killed has lost its last second.
+        """
         pid = self.leader()
         if pid:
             os.kill(pid, signal.SIGTERM)

@@ -39,7 +39,7 @@ class _Connection(http.client.HTTPConnection):
 
 def request(network: Network, port: int, method: str, path: str,
             body: Any = None, headers: dict[str, str] | None = None,
-            timeout: float = 300) -> tuple[Any, dict[str, str]]:
+            timeout: float = 600) -> tuple[Any, dict[str, str]]:
     """One request; returns the decoded body (None if empty) and headers.
 
     Raises RestError for a status of 400 or more.
@@ -86,8 +86,9 @@ class Client:
                             'password': PASSWORD}}},
                     'scope': {'project': {
                         'name': self._project, 'domain': domain}}}})
-            self._token = headers['x-subject-token']
+            # The token last: with it another thread takes the id as known.
             self.project_id = body['token']['project']['id']
+            self._token = headers['x-subject-token']
         return self._token
 
     def keystone(self, method: str, path: str, body: Any = None) -> Any:
@@ -96,7 +97,7 @@ class Client:
                        body, {'X-Auth-Token': self.token()})[0]
 
     def cinder(self, method: str, path: str, body: Any = None,
-               microversion: str = '3.71', timeout: float = 300) -> Any:
+               microversion: str = '3.71', timeout: float = 600) -> Any:
         """A request to Cinder; ``path`` follows /v3/<project id>."""
         headers = {'X-Auth-Token': self.token(),
                    'OpenStack-API-Version': f'volume {microversion}'}

@@ -101,6 +101,6 @@ class VolumeService(Daemon):
         try:
             return self._node.run(
                 ['sh', '-c', _CLI, 'sh',
-                 f'{self._venv}/bin/cinder-dmclone', verb], timeout=180)
+                 f'{self._venv}/bin/cinder-dmclone', verb], timeout=600)
         finally:
             self.configure()
