@@ -47,7 +47,8 @@ class SetupTestCase(unittest.TestCase):
     def test_data_files_exist_where_systems_look_for_them(self):
         pairs = [line.split(' = ') for line in
                  setup_cfg()['files']['data_files'].split('\n') if line]
-        self.assertEqual({'etc/cinder/rootwrap.d', 'lib/udev/rules.d'},
+        self.assertEqual({'etc/cinder/rootwrap.d', 'lib/udev/rules.d',
+                          'lib/systemd/system'},
                          {target for target, _ in pairs})
         for _, source in pairs:
             self.assertTrue((ROOT / source).is_file(), source)
@@ -59,6 +60,15 @@ class SetupTestCase(unittest.TestCase):
                 name, value = line.split(' = ')
                 point = importlib.metadata.EntryPoint(name, value, group)
                 self.assertTrue(callable(point.load()), line)
+
+    def test_volumes_are_there_before_servers_are(self):
+        unit = configparser.ConfigParser()
+        unit.read(ROOT / 'etc/systemd/cinder-dmclone.service')
+        self.assertIn('nova-compute.service', unit['Unit']['Before'].split())
+        program, verb = unit['Service']['ExecStart'].split()
+        self.assertIn(f"{program.rpartition('/')[2]} = ",
+                      setup_cfg()['entry_points']['console_scripts'])
+        self.assertEqual('activate', verb)
 
     def test_every_import_is_a_requirement(self):
         text = (ROOT / 'requirements.txt').read_text()
