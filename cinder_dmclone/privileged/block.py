@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block devices, as root.
-
-Always in a child process: a system call on a device whose disk does not
-answer cannot be given up, a child can.
-"""
+"""Block devices, as root."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import re
 import stat
 
 from cinder_dmclone import privileged
-from cinder_dmclone.privileged import process
+from cinder_dmclone.privileged import syscalls
 
 _PATH = re.compile(r'/dev(/[A-Za-z0-9_.+:=@-]+)+')
 
@@ -46,7 +42,8 @@ def flush(paths: tuple[str, ...]) -> None:
     :raises CommandFailed: if a disk reports an error
     :raises CommandTimeout: if a disk does not answer
     """
-    process.run(['sync', *map(_device, paths)], _FLUSH_SECONDS)
+    for path in list(map(_device, paths)):
+        syscalls.fsync(path, _FLUSH_SECONDS)
 
 
 @privileged.context.entrypoint

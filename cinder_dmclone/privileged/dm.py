@@ -2,10 +2,11 @@
 """The device mapper, as root: one function per verb, for devices of ours only.
 
 Questions and small changes go to the kernel directly; a process for each
-would cost most of a relocation. What may wait in the kernel is done by
-dmsetup, which can be killed, and so is what needs udev. That relies on the
-rule that keeps udev from reading our devices (``56-cinder-dmclone.rules``):
-without it a source without a path would keep them waiting for ever.
+would cost most of a relocation. What may wait in the kernel is done by a
+process that can be killed: by one that stands by (``syscalls``), or by
+dmsetup, which waits for udev too. That relies on the rule that keeps udev
+from reading our devices (``56-cinder-dmclone.rules``): without it a source
+without a path would keep dmsetup waiting for ever.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ _SECONDS = 10.0
 # A change that cannot be made (a request is stuck below) must not keep a
 # server's I/O waiting.
 SWAP_SECONDS = 1.0
+# What dmsetup tells udev at a resume: DM_UDEV_PRIMARY_SOURCE_FLAG, and that it
+# has made the name itself if need be (libdevmapper.h).
+_RESUME_EVENT = (0x40 | 0x20) << 16
 # A status that flushes writes the metadata and flushes the data device.
 _FLUSH_SECONDS = 30.0
 
@@ -138,20 +142,19 @@ def swap(name: str, noflush: bool) -> None:
     """Make the inactive table the live one, within ``SWAP_SECONDS``.
 
     The kernel suspends, exchanges and resumes in one call. It waits for the
-    requests under way; if dmsetup is killed meanwhile, the device goes on
-    with its old table (``do_resume`` in dm-ioctl.c). So dmsetup must not
-    outlive this daemon either: it dies with the thread that started it.
+    requests under way; if it is interrupted meanwhile, the device goes on
+    with its old table (``do_resume`` in dm-ioctl.c).
 
-    The page cache is not written back first (``--nolockfs``), which nothing
+    The page cache is not written back first (``SKIP_LOCKFS``), which nothing
     could interrupt; there is never a file system on our side of the device.
     udev is not waited for: the name exists already.
 
     :raises CommandTimeout: if the requests under way did not end in time
     """
-    process.run(['setpriv', '--pdeathsig', 'KILL',
-                 'dmsetup', 'resume', '--noudevsync', '--nolockfs',
-                 *(['--noflush'] if noflush else []), _ours(name)],
-                SWAP_SECONDS)
+    _present(dm_ioctl.ask(
+        dm_ioctl.DEV_SUSPEND, _ours(name),
+        dm_ioctl.SKIP_LOCKFS | (dm_ioctl.NOFLUSH if noflush else 0),
+        event=_RESUME_EVENT, seconds=SWAP_SECONDS), name)
 
 
 @privileged.context.entrypoint

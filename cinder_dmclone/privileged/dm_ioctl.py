@@ -2,8 +2,8 @@
 """Questions to the device mapper, and small changes, without a process.
 
 The structures and numbers are those of ``linux/dm-ioctl.h``, version 4.0,
-which every kernel since 2.6 understands. What can wait in the kernel, or
-needs udev to make a name, is left to dmsetup, which can be killed.
+which every kernel since 2.6 understands. What needs udev to make a name is
+left to dmsetup.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import struct
 from typing import Iterator
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.privileged import syscalls
 
 CONTROL = '/dev/mapper/control'
 
@@ -32,6 +33,7 @@ _MESSAGE = struct.Struct('=Q')
 _VERSION = (4, 0, 0)
 
 LIST_DEVICES = 2
+DEV_SUSPEND = 6
 DEV_STATUS = 7
 TABLE_LOAD = 9
 TABLE_CLEAR = 10
@@ -46,6 +48,7 @@ STATUS_TABLE = 1 << 4
 ACTIVE = 1 << 5
 INACTIVE = 1 << 6
 _BUFFER_FULL = 1 << 8
+SKIP_LOCKFS = 1 << 10
 NOFLUSH = 1 << 11
 
 _FIRST_SIZE = 16 << 10
@@ -66,35 +69,45 @@ class Reply:
 
 
 def ask(command: int, name: str = '', flags: int = 0, dev: int = 0,
-        targets: int = 0, data: bytes = b'') -> Reply | None:
+        targets: int = 0, data: bytes = b'', event: int = 0,
+        seconds: float | None = None) -> Reply | None:
     """One ioctl; the buffer grows until the answer fits.
 
     :param dev: a device number, instead of a name
+    :param event: what the kernel's event tells udev (``DM_COOKIE``)
+    :param seconds: for a call that can wait in the kernel: when to give up
     :returns: None if there is no such device
     :raises CommandFailed: if the kernel refuses
+    :raises CommandTimeout: if it did not end in time
     """
+    what = f'device-mapper ioctl {command} {name}'
     size = max(_FIRST_SIZE, 2 * len(data))
     while True:
-        buffer = bytearray(_pack(size, name, flags, dev, targets, data))
+        buffer = bytearray(_pack(size, name, flags, dev, targets, data,
+                                 event))
         try:
-            _ioctl(_request(command), buffer)
+            _ioctl(_request(command), buffer, what, seconds)
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return None
             raise exceptions.CommandFailed(
-                command=f'device-mapper ioctl {command} {name}',
-                code=error.errno, stderr=error.strerror) from error
+                command=what, code=error.errno,
+                stderr=error.strerror) from error
         reply = _reply(buffer)
         if not reply.flags & _BUFFER_FULL:
             return reply
         if size >= _LAST_SIZE:
             raise exceptions.CommandFailed(
-                command=f'device-mapper ioctl {command} {name}', code=1,
-                stderr='the answer is too long')
+                command=what, code=1, stderr='the answer is too long')
         size *= 8
 
 
-def _ioctl(request: int, buffer: bytearray) -> None:
+def _ioctl(request: int, buffer: bytearray, what: str,
+           seconds: float | None) -> None:
+    if seconds is not None:
+        buffer[:] = syscalls.ioctl(CONTROL, request, bytes(buffer), what,
+                                   seconds)
+        return
     control = os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.ioctl(control, request, buffer)
@@ -108,10 +121,10 @@ def _request(command: int) -> int:
 
 
 def _pack(size: int, name: str, flags: int, dev: int, targets: int,
-          data: bytes) -> bytes:
+          data: bytes, event: int) -> bytes:
     head = _HEAD.pack(
         *_VERSION, size, _HEAD.size, targets, 0,
-        flags | (PERSISTENT if dev else 0), 0, 0, dev, name.encode(), b'')
+        flags | (PERSISTENT if dev else 0), event, 0, dev, name.encode(), b'')
     return (head + data).ljust(size, b'\0')
 
 

@@ -51,7 +51,7 @@ def run_binary(argv: Sequence[str], timeout: float,
             raise exceptions.CommandFailed(
                 command=shlex.join(argv), code=127, stderr=error) from error
         if not _ends(child, timeout):
-            _kill(child)
+            kill(child)
             raise exceptions.CommandTimeout(
                 command=shlex.join(argv), seconds=timeout)
         if child.returncode:
@@ -92,8 +92,13 @@ def _ends(child: subprocess.Popen[bytes], seconds: float) -> bool:
     return ended
 
 
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    # Its session is its own, so the group is the child and what it started.
+def kill(child: subprocess.Popen[bytes]) -> None:
+    """Kill a child with a session of its own, and what it started.
+
+    One that does not die (it waits in the kernel) is left behind.
+    """
+    if child.poll() is not None:
+        return
     os.killpg(child.pid, signal.SIGKILL)
     if not _ends(child, _GRACE_SECONDS):
         # Reaped whenever it dies.

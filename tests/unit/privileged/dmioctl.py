@@ -7,8 +7,8 @@ import ctypes
 import errno
 
 # linux/dm-ioctl.h, written down once more and in another way.
-_COMMANDS = {2: 'list', 7: 'status', 9: 'load', 10: 'clear', 12: 'table',
-             13: 'versions', 14: 'message'}
+_COMMANDS = {2: 'list', 6: 'resume', 7: 'status', 9: 'load', 10: 'clear',
+             12: 'table', 13: 'versions', 14: 'message'}
 _READONLY, _STATUS_TABLE, _BUFFER_FULL = 1, 16, 256
 
 
@@ -42,9 +42,12 @@ class Kernel:
         self.loaded: list[tuple[str, str, bool]] = []
         self.cleared: list[str] = []
         self.messages: list[tuple[str, str]] = []
+        # Name, flags, event number, and how long the call may take.
+        self.resumed: list[tuple[str, int, int, float | None]] = []
         self.error = 0
 
-    def __call__(self, request: int, buffer: bytearray) -> None:
+    def __call__(self, request: int, buffer: bytearray, what: str,
+                 seconds: float | None) -> None:
         head = DmIoctl.from_buffer(buffer)
         assert request >> 30 == 3 and request >> 8 & 0xff == 0xfd
         assert request >> 16 & 0x3fff == ctypes.sizeof(head) == 312
@@ -53,6 +56,7 @@ class Kernel:
             raise OSError(self.error, 'refused')
         command = _COMMANDS[request & 0xff]
         data = bytes(buffer[head.data_start:])
+        self.seconds = seconds
         if command not in ('list', 'versions'):
             self._find(head)
         answer = getattr(self, '_' + command)(head, data)
@@ -120,6 +124,10 @@ class Kernel:
             at += spec.next
         self.loaded.append((head.name.decode(), '\n'.join(lines),
                             bool(head.flags & _READONLY)))
+
+    def _resume(self, head: DmIoctl, data: bytes) -> None:
+        self.resumed.append((head.name.decode(), head.flags, head.event_nr,
+                             self.seconds))
 
     def _clear(self, head: DmIoctl, data: bytes) -> None:
         self.cleared.append(head.name.decode())

@@ -17,11 +17,14 @@ class BlockTest(test_dm.Case):
             block.os, 'stat', return_value=mock.Mock(st_mode=stat.S_IFBLK))
         self.stat = patcher.start()
         self.addCleanup(patcher.stop)
+        patcher = mock.patch.object(block.syscalls, 'fsync')
+        self.fsync = patcher.start()
+        self.addCleanup(patcher.stop)
 
     def test_flush(self) -> None:
         block.flush(('/dev/sda', '/dev/mapper/dmclone-x'))
-        self.assertEqual([['sync', '/dev/sda', '/dev/mapper/dmclone-x']],
-                         self._argv())
+        self.assertEqual(['/dev/sda', '/dev/mapper/dmclone-x'],
+                         [call.args[0] for call in self.fsync.mock_calls])
 
     def test_drop_cache(self) -> None:
         with mock.patch.multiple(block.os, open=mock.DEFAULT,
@@ -42,8 +45,8 @@ class BlockTest(test_dm.Case):
         for path in ('/etc/passwd', 'sda', '/dev/../etc/passwd', '/dev/a b',
                      '/dev/', '-f'):
             with self.assertRaises(ValueError):
-                block.flush((path,))
+                block.flush(('/dev/sda', path))
         self.stat.return_value = mock.Mock(st_mode=stat.S_IFREG)
         with self.assertRaises(ValueError):
             block.drop_cache('/dev/shm/x')
-        self.run_.assert_not_called()
+        self.fsync.assert_not_called()

@@ -10,6 +10,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import dm
+from cinder_dmclone.privileged import dm_ioctl
 from tests.unit.privileged import dmioctl
 
 LV = '11111111-2222-3333-4444-555555555555'
@@ -22,6 +23,7 @@ class Case(unittest.TestCase):
         privileged.context.set_client_mode(False)
         self.addCleanup(privileged.context.set_client_mode, True)
         self.ioctl = dmioctl.Kernel()
+        self.real_ioctl = dm_ioctl._ioctl
         patcher = mock.patch('cinder_dmclone.privileged.dm_ioctl._ioctl',
                              self.ioctl)
         patcher.start()
@@ -98,7 +100,8 @@ class DmTest(Case):
 
     def test_what_is_absent_is_not_changed(self) -> None:
         for call in (lambda: dm.load(NAME, '0 8 error', False),
-                     lambda: dm.resume(NAME), lambda: dm.open_count('254:9'),
+                     lambda: dm.resume(NAME), lambda: dm.swap(NAME, False),
+                     lambda: dm.open_count('254:9'),
                      lambda: dm.status(NAME, False),
                      lambda: dm.message(NAME, ('fail_if_no_path',))):
             with self.assertRaises(exceptions.CommandFailed):
@@ -110,14 +113,31 @@ class DmTest(Case):
         with self.assertRaises(ValueError):
             dm.open_count('sda')
 
-    def test_swap_dies_with_the_daemon_and_never_waits_long(self) -> None:
-        dm.swap(NAME, True)
-        argv, seconds = self.run_.call_args.args
-        self.assertEqual(['setpriv', '--pdeathsig', 'KILL'], argv[:3])
-        self.assertIn('--noflush', argv)
-        self.assertEqual(dm.SWAP_SECONDS, seconds)
+    def test_swap_never_waits_long(self) -> None:
+        self.ioctl.tables[NAME] = ''
         dm.swap(NAME, False)
-        self.assertNotIn('--noflush', self._argv()[1])
+        dm.swap(NAME, True)
+        # DM_SKIP_LOCKFS_FLAG, DM_NOFLUSH_FLAG; the event is dmsetup's.
+        self.assertEqual(
+            [(NAME, 1 << 10, 6291456, dm.SWAP_SECONDS),
+             (NAME, 1 << 10 | 1 << 11, 6291456, dm.SWAP_SECONDS)],
+            self.ioctl.resumed)
+        self.run_.assert_not_called()
+
+    def test_swap_in_a_process_that_can_be_killed(self) -> None:
+        self.ioctl.tables[NAME] = ''
+
+        def ioctl(path: str, request: int, argument: bytes, what: str,
+                  seconds: float) -> bytes:
+            buffer = bytearray(argument)
+            self.ioctl(request, buffer, what, seconds)
+            return bytes(buffer)
+        with mock.patch('cinder_dmclone.privileged.dm_ioctl._ioctl',
+                        self.real_ioctl), \
+                mock.patch('cinder_dmclone.privileged.syscalls.ioctl',
+                           ioctl):
+            dm.swap(NAME, False)
+        self.assertEqual(1, len(self.ioctl.resumed))
 
     def test_resume_clears_first(self) -> None:
         self.ioctl.tables[NAME] = ''
