@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import time
 from typing import Any, Callable, Iterable, Iterator, Self
 
@@ -17,8 +18,10 @@ from cinder_dmclone.privileged import block
 from cinder_dmclone.privileged import lvm
 from cinder_dmclone.units import Bytes
 
-# How long a report is kept, in seconds, if nothing tells of a change.
-KEPT_SECONDS = 60.0
+# How long a report is kept, in seconds, if nothing tells of a change. Longer
+# than a live migration: its server must not wait for LVM. Nothing tells of
+# changes that somebody makes with ``--autobackup n``.
+KEPT_SECONDS = 3600.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +97,19 @@ def _token(uuid: str, sequence: int | str) -> str:
     return f'{uuid}:{sequence}'
 
 
+def _devnum(path: str) -> str | None:
+    """'major:minor'; None for a volume without a path: it is not active."""
+    try:
+        number = os.stat(path).st_rdev
+    except FileNotFoundError:
+        return None
+    return f'{os.major(number)}:{os.minor(number)}'
+
+
+def _devnums(report: Report) -> dict[str, str | None]:
+    return {lv.path: _devnum(lv.path) for lv in report.lvs.values()}
+
+
 def _block_size(path: str) -> int:
     """Logical block size; 512 for a disk that is missing."""
     try:
@@ -103,6 +119,15 @@ def _block_size(path: str) -> int:
         return int((device / 'queue/logical_block_size').read_text())
     except OSError:
         return 512
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kept:
+    """A report, when it was made, and the volumes' paths at that time."""
+
+    report: Report
+    since: float
+    devnums: dict[str, str | None]
 
 
 class VolumeGroup:
@@ -115,26 +140,30 @@ class VolumeGroup:
         self._disks: tuple[str, ...] = ()
         # How often this process has changed the group.
         self._changes = 0
-        self._kept: tuple[Report, float] | None = None
+        self._kept: _Kept | None = None
 
     def report(self) -> Report:
         """Everything about the group, in one process at most.
 
-        A report of the last minute is good as long as neither LVM's
-        sequence number nor this process says that the group has changed.
+        A kept report is good as long as neither LVM's sequence number, nor
+        the volumes' paths, nor this process say that something has changed.
+        What is active is no part of LVM's metadata, but udev makes a path.
 
         :raises CommandFailed: if there is no such group
         """
         now, changes = self._monotonic(), self._changes
-        if self._kept:
-            report, since = self._kept
-            if now - since < KEPT_SECONDS and (
-                    report.token == self.changed_token()):
-                return report
+        kept = self._kept
+        if kept and now - kept.since < KEPT_SECONDS and (
+                kept.report.token == self.changed_token()
+                and kept.devnums == _devnums(kept.report)):
+            return kept.report
         report = Report.parse(lvm.report(self.name))
         self._disks = report.disks
+        devnums = _devnums(report)
         # A change under way may not be in it.
-        self._kept = (report, now) if changes == self._changes else None
+        changed = changes != self._changes or any(
+            devnums[lv.path] and not lv.devnum for lv in report.lvs.values())
+        self._kept = None if changed else _Kept(report, now, devnums)
         return report
 
     @contextlib.contextmanager

@@ -37,6 +37,10 @@ class VolumeGroupTest(unittest.TestCase):
             patcher = mock.patch.object(lvm, name)
             setattr(self, name, patcher.start())
             self.addCleanup(patcher.stop)
+        self.devnums = {'/dev/vg/volume-1': '254:3'}
+        patcher = mock.patch.object(lvm, '_devnum', self.devnums.get)
+        patcher.start()
+        self.addCleanup(patcher.stop)
         self.lvm.report.return_value = REPORT
         self.lvm.backup_identity.return_value = None
         self.now = 0.0
@@ -78,6 +82,22 @@ class VolumeGroupTest(unittest.TestCase):
             happens()
             self.group.report()
             self.assertEqual(calls, self.lvm.report.call_count)
+
+    def test_volumes_that_are_activated_or_not_make_a_report_old(
+            self) -> None:
+        self.lvm.backup_identity.return_value = ('Z3ohjl', 20)
+        self.group.report()
+        for calls, devnum in ((2, None), (3, '254:4'), (3, '254:4')):
+            self.devnums['/dev/vg/volume-1'] = devnum
+            self.group.report()
+            self.assertEqual(calls, self.lvm.report.call_count)
+
+    def test_a_report_that_misses_an_activation_is_not_kept(self) -> None:
+        self.lvm.backup_identity.return_value = ('Z3ohjl', 20)
+        self.devnums['/dev/vg/_snapshot-2'] = '254:5'
+        self.group.report()
+        self.group.report()
+        self.assertEqual(2, self.lvm.report.call_count)
 
     def _another_change(self) -> None:
         self.lvm.backup_identity.return_value = ('Z3ohjl', 21)
