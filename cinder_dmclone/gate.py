@@ -36,8 +36,11 @@ World = world_module.World
 Unit = facts.Unit
 
 
-def prepare(world: World, unit: Unit) -> None:
-    """Make hold, sluice and stop, closed; no front leads to them yet."""
+def prepare(world: World, unit: Unit) -> Unit:
+    """Make hold, sluice and stop, closed; no front leads to them yet.
+
+    :returns: the unit with them
+    """
     length = stack.consumer_table(unit).length
     hold, sluice, stop = (name(unit.lv) for name in (
         names.hold, names.sluice, names.stop))
@@ -47,6 +50,8 @@ def prepare(world: World, unit: Unit) -> None:
         str(hold), table.Table.single(
             length, table.Multipath(world.dm.devnum(str(sluice)),
                                     queue=True)), noflush=True)
+    made = all(name in unit.devices for name in (hold, sluice, stop))
+    return unit if made else stack.refresh(world, unit.lv)
 
 
 def close(world: World, unit: Unit, front: names.DeviceName) -> None:

@@ -86,10 +86,14 @@ class Reconciler:
                                   name='dmclone-reconciler')
         thread.start()
 
-    def nominate(self, key: str) -> None:
-        """Look at an LV, or at all LVs of a volume, as soon as possible."""
+    def nominate(self, key: str, seconds: float = 0.0) -> None:
+        """Look at an LV, or at all LVs of a volume, as soon as possible.
+
+        :param seconds: or a little later
+        """
         with self._wake:
-            self._due[key] = (self._world.clock.monotonic(), SOONEST)
+            self._due[key] = (self._world.clock.monotonic() + seconds,
+                              SOONEST)
             self._wake.notify()
 
     def path_failed(self, lv: str) -> None:
@@ -271,11 +275,13 @@ class Reconciler:
     def _work(self, unit: facts.Unit) -> decide.Decision:
         """Take steps until there is nothing to do now."""
         lv = unit.lv
+        # Almost always the row's id; the row is read under the lock only.
+        volume = unit.tags.volume or lv
         answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
         decision = decide.Decision(Step.WAIT)
         for _ in range(MAX_STEPS):
             try:
-                decision = self._one_step(unit, answers)
+                decision, found = self._one_step(lv, volume, answers)
             except exceptions.VolumeLocked as error:
                 # Whoever holds it may well be doing what is needed.
                 LOG.debug('LV %(lv)s: %(error)s',
@@ -288,6 +294,9 @@ class Reconciler:
                 LOG.warning('LV %(lv)s: %(error)s Trying again later.',
                             {'lv': lv, 'error': error.msg})
                 return decide.Decision(Step.WAIT, error.msg)
+            if found != volume:
+                volume = found
+                continue
             if decision.step in _ENDS:
                 return decision
             if decision.ask and not self._ask(decision, unit, answers):
@@ -296,25 +305,22 @@ class Reconciler:
                   {'lv': lv, 'step': decision.step})
         return decide.Decision(Step.WAIT, 'too many steps')
 
-    def _one_step(self, seen: facts.Unit,
-                  answers: dict[str, typing.Any]) -> decide.Decision:
+    def _one_step(self, lv: str, volume: str,
+                  answers: dict[str, typing.Any]) -> tuple[
+                      decide.Decision, str]:
         """Decide once more under the lock, and take the step.
 
-        :param seen: the unit as it was; tells which lock to take
+        :returns: also whose lock has to be taken; nothing was done without
         """
-        lv = seen.lv
-        row = self._facts(seen, self._rows([seen])).row
-        volume = row.id if row else lv
         with self._world.locks.volume(volume, LOCK_SECONDS):
             decision, known = self._decide_now(lv, answers)
-            if known.row and known.row.id != volume:
-                return decide.Decision(Step.WAIT, 'the row changed')
-            if decision.step in _ENDS or decision.ask:
-                return decision
-            steps.take(self._world, decision, known)
-        if decision.step in _REMOVALS:
+            found = known.row.id if known.row else volume
+            idle = found != volume or decision.step in _ENDS
+            if not idle and not decision.ask:
+                steps.take(self._world, decision, known)
+        if not idle and decision.step in _REMOVALS:
             self._remove(lv, volume, answers)
-        return decision
+        return decision, found
 
     def _remove(self, lv: str, volume: str,
                 answers: dict[str, typing.Any]) -> None:

@@ -65,6 +65,7 @@ def relocate(world: World, row: rows.Row, peer: str,
         path = prepare_there(world, row, room, purpose)
         seal(world, row)
         commit(world, row, room.pool, purpose)
+    world.peers.nudge(peer, row.id)
     return path
 
 
@@ -102,12 +103,13 @@ def commit(world: World, row: rows.Row, pool: str,
            purpose: rows.Purpose) -> None:
     """Make the offered copy the volume; there is no way back.
 
+    Its node has to be told.
+
     :param pool: the pool of the copy's node
     """
     copy = row.offer
     assert copy is not None
     world.rows.commit(row, rows.Owner(copy, pool), purpose)
-    world.peers.nudge(copy.node, row.id)
     LOG.info('Volume %(volume)s moved from %(here)s to %(there)s.',
              {'volume': row.id, 'here': row.owner, 'there': copy})
 
@@ -214,8 +216,7 @@ def seal(world: World, row: rows.Row, live: bool = False) -> None:
     """
     unit = check_sealable(world, row, live)
     if live and unit.of_kind(names.Kind.FRONT):
-        gate.prepare(world, unit)
-        unit = stack.refresh(world, row.lv)
+        unit = gate.prepare(world, unit)
     allowed = len(unit.of_kind(names.Kind.LOAN, names.Kind.SLUICE))
     for name in unit.of_kind(*names.WRITERS):
         if unit.is_held(name):

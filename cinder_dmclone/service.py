@@ -262,6 +262,7 @@ class NodeService(answers.Answers):
             if moved:
                 pool = self._world.peers.room(copy.node, 0).pool
                 handover.hand_over(self._world, row, copy, pool)
+                self._world.peers.nudge(copy.node, row.id)
                 return row, True
             there = copy.node.partition('@')[0]
             row = relocation.withdraw(self._world, row)

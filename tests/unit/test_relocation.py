@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import typing
+import uuid
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
@@ -133,6 +134,26 @@ class MoveTest(base.CloudTestCase):
         self.cloud.settle()
         self.assert_settled()
         self.assertEqual(self.b.name, self.cloud.row(self.volume).node)
+
+    def test_the_lock_is_that_of_the_row(self) -> None:
+        """H14: a generic migration exchanges the ids of two rows."""
+        self.cloud.db.update(self.volume, migration_status='migrating')
+        self.assertTrue(self.a.process.service.migrate(
+            self.volume, f'{self.b.name}#pool'))
+        renamed = str(uuid.uuid4())
+        self.cloud.db.update(self.volume, id=renamed,
+                             migration_status='success')
+        locked: dict[str, list[str]] = {}
+
+        def watch(call: ports.Call) -> None:
+            if call.port == 'locks':
+                locked.setdefault(call.node, []).append(call.arguments[0])
+            elif call.method in ('message', 'complete'):
+                self.assertEqual(renamed, locked[call.node][-1])
+        self.cloud.before = watch
+        self.cloud.settle()
+        self.assertIsNone(self.cloud.row(renamed).source)
+        self.assertIn(renamed, locked[self.b.name])
 
     def test_migrate_to_another_backend_is_left_to_cinder(self) -> None:
         self.assertFalse(self.a.process.service.migrate(self.volume,

@@ -290,10 +290,13 @@ class Cloud:
 
     def settle(self, ticks: int = 25) -> None:
         """Let time pass until the nodes have nothing to do any more."""
+        idle = False
         for _ in range(ticks):
-            before = len(self.calls)
+            before, was_idle = len(self.calls), idle
             self.tick()
-            if len(self.calls) == before and not self.late:
+            idle = len(self.calls) == before and not self.late
+            # Time passes at the end of a tick: something may be due then.
+            if idle and was_idle:
                 return
 
     def restart(self) -> None:
