@@ -78,9 +78,11 @@ class Answers:
                 # The answer to an earlier request was lost.
                 return
             self._require_home(row)
-            handover.hand_over(self._world, row, copy, pool)
-            # The server there waits: what is left to do here can wait more.
-            self._loop.nominate(row.lv, reconciler.SOONEST)
+            try:
+                handover.hand_over(self._world, row, copy, pool)
+            finally:
+                # The server there waits: what is left to do here can wait.
+                self._loop.nominate(row.lv, reconciler.SOONEST)
 
     def discard(self, volume_id: str, lv: str) -> None:
         """Destroy a withdrawn copy; see ``relocation.discard``."""

@@ -136,8 +136,9 @@ class FailureTest(migration.MigrationTestCase):
         self.leave()
         self.assert_migrated()
 
-    def test_database_away_at_the_commit(self) -> None:
+    def _lose_the_database_at_the_commit(self) -> None:
         self.migrate()
+        self.cloud.settle()
         self.held(self.b, self.new)
 
         def cut(call: ports.Call) -> None:
@@ -148,11 +149,24 @@ class FailureTest(migration.MigrationTestCase):
         self.held(self.a, self.old)
         self.cloud.before = lambda call: None
         self.cloud.db._away = False
+
+    def test_database_away_at_the_commit(self) -> None:
+        self._lose_the_database_at_the_commit()
         self.cloud.settle(3)
         self.assert_home(self.b)
         self.write(self.b, self.new)
         self.leave()
         self.assert_migrated()
+
+    def test_database_away_at_the_commit_and_the_other_node_too(
+            self) -> None:
+        """The server here does not wait for what nobody asks for again."""
+        self._lose_the_database_at_the_commit()
+        self.b.kill()
+        self.cloud.tick()
+        self.cloud.tick()
+        self.assert_home(self.a)
+        self.write(self.a, self.old, 2)
 
 
 class CrashTest(migration.MigrationTestCase):
