@@ -138,6 +138,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, status: int, reason: str,
                 headers: list[tuple[str, str]], data: bytes) -> None:
+        self.log_request(status)
         self.send_response_only(status, reason)
         for name, value in headers:
             if name.lower() not in _HOP:

@@ -106,15 +106,30 @@ class Servers(Api):
 
     def action_error(self, server: str) -> str:
         """Why the server's last action failed; nothing if it did not."""
-        path = f'/servers/{server}/os-instance-actions'
-        action = self.nova('GET', path)['instanceActions'][0]
+        action, events = self._last_action(server)
         if action['message'] != 'Error':
             return ''
-        found = self.nova('GET', f'{path}/{action["request_id"]}')
         errors = [event.get('details') or event.get('traceback')
-                  for event in found['instanceAction']['events']
-                  if event['result'] == 'Error']
+                  for event in events if event['result'] == 'Error']
         return str(errors[0]) if errors else 'no reason given'
+
+    def wait_action(self, server: str, timeout: float = 300) -> str:
+        """Wait until the last action is over; why it failed, if it did."""
+        def over() -> bool:
+            events = self._last_action(server)[1]
+            return bool(events) and all(event['finish_time']
+                                        for event in events)
+        wait_for(f'the end of the last action of server {server}', over,
+                 timeout, 0.5)
+        return self.action_error(server)
+
+    def _last_action(self, server: str
+                     ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """An action and its events."""
+        path = f'/servers/{server}/os-instance-actions'
+        action = self.nova('GET', path)['instanceActions'][0]
+        found = self.nova('GET', f'{path}/{action["request_id"]}')
+        return action, found['instanceAction']['events']
 
     def start_server(self, server: str, wait: bool = True) -> None:
         """Switch a server on."""

@@ -92,6 +92,13 @@ class NovaTest(testtools.TestCase):
         self.lab.live_migrate(server.id, node)
         self.moved(server, node)
 
+    def copying_memory(self, server: Server) -> None:
+        """Wait until a server's migration away from node 1 is under way."""
+        wait_for('a running migration', lambda: (
+            self.lab.migrations(server.id)[0]['status'] == 'running'
+            and 'Memory remaining' in self.node1.compute.virsh(
+                'domjobinfo', server.id)), LIMIT, 0.2)
+
     def assert_intact(self, server: Server, *data: str) -> None:
         """All that was flushed must be on the disks, and nothing wrong.
 

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a server sees of nodes that fall silent and services that restart."""
+from __future__ import annotations
+
+import time
+
+from lab.guest import console
+from lab.processes import wait_for
+from tests.functional import environment
+from tests.nova import base
+from tests.nova.test_failures import COMPLETE, CREATE, DELETE
+
+# In seconds: a moment, longer than iSCSI keeps a command, as DESIGN has it.
+SILENCES = (1, 30, 300) if environment.LONG else (1, 30)
+
+
+class OutagesTest(base.NovaTest):
+    """I/O waits, then goes on; nothing is lost."""
+
+    def test_lender_falls_silent(self) -> None:
+        """Before the volume has moved, while it hydrates, and at its end."""
+        server = self.server()
+        server.press(console.HEAVY)
+        for seconds in SILENCES:
+            with self.gateway.held(*COMPLETE) as request:
+                self.lab.live_migrate(server.id, 2, wait=False)
+                request.wait()
+                self.silence(seconds)
+            self.assertEqual('completed', self.lab.wait_migration(server.id))
+            self.moved(server, 2)
+            self.assertTrue(server.hydrating())
+            self.silence(seconds)
+            server.wait_more()
+            server.wait_hydrated()
+            self.live_migrate(server, 1)
+            server.wait_hydrated()
+        self.assert_intact(server)
+
+    def silence(self, seconds: float) -> None:
+        """Let node 1 stand still; its peers see it fall silent."""
+        self.node1.freeze()
+        try:
+            time.sleep(seconds)
+        finally:
+            self.node1.thaw()
+
+    def test_services_restart(self) -> None:
+        """RabbitMQ and MariaDB, at each request of a live migration.
+
+        Nova may give the migration up; then the next one succeeds.
+        """
+        server = self.server()
+        here, there = 1, 2
+        for request in (CREATE, COMPLETE, DELETE):
+            for service in (self.lab.rabbitmq, self.lab.mariadb):
+                with self.gateway.held(*request) as held:
+                    self.lab.live_migrate(server.id, there, wait=False)
+                    held.wait()
+                    service.restart()
+                self.lab.wait_migration(server.id)
+                wait_for('node and volume of the server to agree', lambda: (
+                    server.row(server.volume)[1] == server.node.name),
+                    base.LIMIT)
+                server.wait_more()
+                if server.node.number == there:
+                    here, there = there, here
+        self.live_migrate(server, there)
+        server.wait_hydrated()
+        self.assert_intact(server)
