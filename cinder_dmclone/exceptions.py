@@ -26,6 +26,13 @@ class DeviceBusy(DMCloneException):
     message = "Device %(device)s is in use."
 
 
+class ServerHere(DeviceBusy):
+    message = ("The server of volume %(volume)s runs on %(node)s, where "
+               "%(device)s is in use: its attachment there is kept. If its "
+               "live migration failed, it is the attachment on %(peer)s that "
+               "has to go.")
+
+
 class NoSuchDevice(DMCloneException):
     message = "There is no device %(device)s."
 

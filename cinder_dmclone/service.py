@@ -257,7 +257,8 @@ class NodeService(answers.Answers):
         front = names.front(host, unit.lv)
         if unit.is_open(front) and (
                 connector is None or connector.get('host') == host):
-            raise exceptions.DeviceBusy(device=front)
+            raise exceptions.ServerHere(volume=row.id, node=self._node,
+                                        device=front, peer=copy.node)
         try:
             if moved:
                 pool = self._world.peers.room(copy.node, 0).pool
