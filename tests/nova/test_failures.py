@@ -120,7 +120,9 @@ class TrapsTest(base.NovaTest):
         self.assertEqual(['node1', 'node2'], [first[1], second[1]])
         server.wait_more()
         self.lab.reboot_server(server.id, wait=False)
-        self.assertIn('is in use', self.lab.wait_action(server.id))
+        self.assertNotEqual('', self.lab.wait_action(server.id))
+        self.assertIn('attachment on node2@dmclone that has to go',
+                      self.node1.volume.new_log())
         self.assertEqual([first, second], self.attachments(server.volume))
         server.wait_more()
         # What doc/source/failures.rst says.
