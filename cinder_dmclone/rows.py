@@ -22,6 +22,7 @@ from oslo_serialization import jsonutils
 import sqlalchemy as sa
 from sqlalchemy import exc as sa_exc
 
+from cinder_dmclone import cluster
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
 
@@ -191,6 +192,7 @@ class RowStore:
         context = cinder_context.get_admin_context(read_deleted='yes')
         volume, attachment = models.Volume, models.VolumeAttachment
         with db_api.main_context_manager.reader.using(context) as session:
+            cluster.see_all(session)
             rows = session.query(
                 volume.id, volume.host, volume._name_id, volume.size,
                 volume.status, volume.migration_status, volume.provider_id,
@@ -211,7 +213,7 @@ class RowStore:
               purpose: Purpose) -> Row:
         """Write down that ``copy`` is being prepared.
 
-        :returns: the row as it is now
+        :returns: the row as this change leaves it
         :raises RowChanged: if the volume is no longer as ``row`` says
         :raises DatabaseAway: if the outcome is not known
         """
@@ -312,43 +314,51 @@ class RowStore:
               filters: list[sa.ColumnElement]) -> Row:
         failure: Exception | None = None
         try:
-            self._update(values, expected, filters)
+            if self._update(values, expected, filters):
+                # Not read back: others may have gone on from there.
+                return _after(row, values)
         except _AWAY as error:
             LOG.warning('Volume %(volume)s: the answer to %(step)s was lost '
                         '(%(error)s); reading the outcome.',
                         {'volume': row.id, 'step': step, 'error': error})
             failure = error
         fresh = self._read_back(row.id, failure)
-        if fresh and not fresh.deleted and _shows(fresh, values):
+        # The generation and the freshly minted LV in ``provider_id`` make
+        # the value unique to one attempt.
+        if fresh and not fresh.deleted and fresh == _after(fresh, values):
             return fresh
         raise exceptions.RowChanged(volume=row.id, step=step)
 
-    @staticmethod
-    def _update(values: dict[str, typing.Any],
+    def _update(self, values: dict[str, typing.Any],
                 expected: dict[str, typing.Any],
-                filters: list[sa.ColumnElement]) -> None:
-        """One UPDATE of the row that is as expected, if there is one.
+                filters: list[sa.ColumnElement]) -> int:
+        """One UPDATE of the row that is as expected; 0 if there is none.
 
         Cinder's own ``conditional_update`` repeats it after a deadlock, for
         up to 25 seconds: more than a driver call has.
         """
+        deadline = self._clock() + SETTLE_SECONDS
         for _ in range(DEADLOCK_RETRIES):
             try:
-                return RowStore._update_once(values, expected, filters)
+                return self._update_once(values, expected, filters)
             except db_exc.DBDeadlock:
+                # Too long a wait, also for other nodes, ends like this too.
+                if self._clock() > deadline:
+                    raise
                 LOG.info('The database ended a deadlock; trying again.')
-        RowStore._update_once(values, expected, filters)
+        return self._update_once(values, expected, filters)
 
     @staticmethod
     def _update_once(values: dict[str, typing.Any],
                      expected: dict[str, typing.Any],
-                     filters: list[sa.ColumnElement]) -> None:
+                     filters: list[sa.ColumnElement]) -> int:
         context = cinder_context.get_admin_context()
         volume = models.Volume
         wanted = [_expects(getattr(volume, name), value)
                   for name, value in expected.items()]
         with db_api.main_context_manager.writer.using(context) as session:
-            session.query(volume).filter(
+            cluster.see_all(session)
+            return session.query(volume).filter(
                 volume.deleted == sa.false(), *wanted, *filters).update(
                     values, synchronize_session=False)
 
@@ -373,15 +383,12 @@ def _expects(column: typing.Any, value: typing.Any) -> sa.ColumnElement:
     return sa.or_(known, column.is_(None)) if None in values else known
 
 
-def _shows(row: Row, values: dict[str, typing.Any]) -> bool:
-    """Whether ``row`` is what a change with ``values`` makes of it.
-
-    The generation and the freshly minted LV in ``provider_id`` make the
-    value unique to one attempt.
-    """
-    return (row.provider_id == values['provider_id']
-            and values.get('host', row.host) == row.host
-            and values.get('_name_id', row.name_id) == row.name_id)
+def _after(row: Row, values: dict[str, typing.Any]) -> Row:
+    """The row as a change with these values leaves it."""
+    return dataclasses.replace(
+        row, provider_id=values['provider_id'],
+        host=values.get('host', row.host),
+        name_id=values.get('_name_id', row.name_id))
 
 
 def _attachment(attachment_id: str, status: str, instance: str | None,

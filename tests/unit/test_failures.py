@@ -7,6 +7,7 @@ import typing
 from unittest import mock
 
 from cinder.db import models
+from oslo_db import exception as db_exc
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
@@ -146,13 +147,15 @@ class FailureTest(base.CloudTestCase):
         """H10: the committed copy survives the lost answer."""
         attachment = self.cloud.reserve(self.volume)
         away = self.cloud.db.away()
-        original = rows.RowStore._update
+        original = rows.RowStore._update_once
 
-        def update(values: dict, *rest: typing.Any) -> None:
-            original(values, *rest)
+        def update(values: dict, *rest: typing.Any) -> int:
+            count = original(values, *rest)
             if 'host' in values:
                 away.__enter__()
-        with mock.patch.object(rows.RowStore, '_update',
+                raise db_exc.DBConnectionError(Exception('gone away'))
+            return count
+        with mock.patch.object(rows.RowStore, '_update_once',
                                staticmethod(update)):
             self.assertRaises(exceptions.DatabaseAway, self.cloud.connect,
                               self.volume, attachment, self.b)

@@ -288,8 +288,8 @@ class LostAnswerTest(RowsTestCase):
             if carried_out:
                 original(*arguments)
             raise db_exc.DBConnectionError(Exception('gone away'))
-        original = rows.RowStore._update
-        return mock.patch.object(rows.RowStore, '_update',
+        original = rows.RowStore._update_once
+        return mock.patch.object(rows.RowStore, '_update_once',
                                  staticmethod(update))
 
     def test_commit_that_was_carried_out_is_a_success(self) -> None:
@@ -305,6 +305,19 @@ class LostAnswerTest(RowsTestCase):
             self.assertRaises(exceptions.RowChanged, self.store.commit, row,
                               OWNER, self.purpose)
         self.assertEqual(row, self.row())
+
+    def test_others_go_on_before_the_answer_is_there(self) -> None:
+        """The new owner may be done before the old one hears of it."""
+        def update(*arguments: typing.Any) -> int:
+            count = original(*arguments)
+            self.db.update(self.volume, provider_id='2')
+            return count
+        original = rows.RowStore._update_once
+        row = self.offered()
+        with mock.patch.object(rows.RowStore, '_update_once',
+                               staticmethod(update)):
+            row = self.store.commit(row, OWNER, self.purpose)
+        self.assertEqual((COPY, 2), (row.owner, row.generation))
 
     def test_repeated_change_is_a_success(self) -> None:
         """H10: False with the row as wanted is a success."""
@@ -344,6 +357,19 @@ class LostAnswerTest(RowsTestCase):
         updates = sum(text.startswith('UPDATE')
                       for text in self.db.statements)
         self.assertEqual(1 + rows.DEADLOCK_RETRIES, updates)
+
+    def test_a_lock_that_was_waited_for_is_not_waited_for_again(self) -> None:
+        def update(*arguments: typing.Any) -> int:
+            calls.append(arguments)
+            self.clock.sleep(50)
+            raise db_exc.DBDeadlock(Exception('Lock wait timeout exceeded'))
+        calls: list[typing.Any] = []
+        row = self.offered()
+        with mock.patch.object(rows.RowStore, '_update_once',
+                               staticmethod(update)):
+            self.assertRaises(exceptions.RowChanged, self.store.withdraw,
+                              row)
+        self.assertEqual(1, len(calls))
 
 
 class SchemaTest(RowsTestCase):
