@@ -60,9 +60,11 @@ class FailureTest(migration.MigrationTestCase):
     def test_old_attachment_deleted_while_the_server_is_here(self) -> None:
         """Nova's hard reboot after a rollback that was lost."""
         self.migrate()
-        with self.assertRaises(exceptions.DeviceBusy):
+        with self.assertRaises(exceptions.ServerHere) as caught:
             self.a.process.service.disconnect(self.volume, self.a.connector,
                                               False)
+        self.assertIn(f'attachment on {self.b.name} that has to go',
+                      caught.exception.msg)
         self.assert_home(self.a)
         self.write(self.a, self.old)
 
