@@ -95,7 +95,8 @@ class NovaTest(testtools.TestCase):
     def copying_memory(self, server: Server) -> None:
         """Wait until a server's migration away from node 1 is under way."""
         wait_for('a running migration', lambda: (
-            self.lab.migrations(server.id)[0]['status'] == 'running'
+            'running' in [each['status'] for each
+                          in self.lab.migrations(server.id)[:1]]
             and 'Memory remaining' in self.node1.compute.virsh(
                 'domjobinfo', server.id)), LIMIT, 0.2)
 
