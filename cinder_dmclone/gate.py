@@ -44,14 +44,21 @@ def prepare(world: World, unit: Unit) -> Unit:
     length = stack.consumer_table(unit).length
     hold, sluice, stop = (name(unit.lv) for name in (
         names.hold, names.sluice, names.stop))
-    world.dm.apply(str(stop), table.Table.single(length, table.Error()))
-    world.dm.apply(str(sluice), _gated(world, unit, stop))
-    world.dm.apply(
-        str(hold), table.Table.single(
-            length, table.Multipath(world.dm.devnum(str(sluice)),
-                                    queue=True)), noflush=True)
+    _bring(world, unit, stop, table.Table.single(length, table.Error()))
+    _bring(world, unit, sluice, _gated(world, unit, stop))
+    _bring(world, unit, hold, table.Table.single(
+        length, table.Multipath(world.dm.devnum(str(sluice)), queue=True)))
     made = all(name in unit.devices for name in (hold, sluice, stop))
     return unit if made else stack.refresh(world, unit.lv)
+
+
+def _bring(world: World, unit: Unit, name: names.DeviceName,
+           wanted: table.Table) -> None:
+    # Most often all is ready, and a server waits.
+    found = unit.device(name)
+    if not found or not found.rests_on(wanted):
+        world.dm.apply(str(name), wanted,
+                       noflush=wanted.has(table.Multipath))
 
 
 def close(world: World, unit: Unit, front: names.DeviceName) -> None:

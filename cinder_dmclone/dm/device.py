@@ -44,6 +44,11 @@ class Device:
     readonly: bool
     pending: bool = False
 
+    def rests_on(self, table: Table, readonly: bool = False) -> bool:
+        """Whether it runs with a table, and no change was interrupted."""
+        return ((self.table, self.readonly) == (table, readonly)
+                and not self.suspended and not self.pending)
+
 
 class DeviceMapper:
     """The door to the device mapper."""

@@ -73,6 +73,16 @@ class GateTest(migration.MigrationTestCase):
             self.held(self.b, self.new)
             self.assert_data(self.a, self.old, self.data)
 
+    def test_the_gate_is_ready_before_a_server_waits(self) -> None:
+        self.migrate()
+        self.held(self.b, self.new)
+        changed: list[str] = []
+        self.cloud.before = lambda call: (
+            changed.append(call.arguments[0]) if call.node == self.a.name
+            and call.method in ('apply', 'remove') else None)
+        self.event(self.b, self.new)
+        self.assertEqual([self.old.rpartition('/')[2]], changed)
+
     def test_what_the_old_server_wrote_is_flushed(self) -> None:
         """H9: flushes on the borrower reach its own disk only."""
         self.migrate()

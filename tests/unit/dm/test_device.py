@@ -61,6 +61,16 @@ class DeviceMapperTest(unittest.TestCase):
         }, self.mapper.devices())
         self.assertEqual(1, self.dm.inspect.call_count)
 
+    def test_rests_on(self) -> None:
+        for fields in ({}, {'suspended': True}, {'pending': True},
+                       {'readonly': True}):
+            self._there(LINEAR, **fields)
+            found = self.mapper.devices()[NAME]
+            self.assertEqual(not fields, found.rests_on(LINEAR))
+            self.assertFalse(found.rests_on(table.Table()))
+            self.assertEqual(fields == {'readonly': True},
+                             found.rests_on(LINEAR, readonly=True))
+
     def test_no_devices(self) -> None:
         self.dm.inspect.return_value = []
         self.assertEqual({}, self.mapper.devices())
