@@ -156,7 +156,7 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
 
     A reserved attachment justifies the front that stands: the manager writes
     the connector only after the driver has answered
-    (``VolumeManager._connection_create``).
+    (``VolumeManager._connection_create``). So does it the export.
     """
     unit, host = facts.unit, facts.node.partition('@')[0]
     front = names.front(host, unit.lv)
@@ -175,7 +175,7 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     serve = names.serve(unit.lv)
     if remote - _served(unit, serve):
         make.add(serve)
-    elif not remote and quiet:
+    elif not remote and quiet and all(a.connected for a in row.attachments):
         drop.add(serve)
     if not row.attachments and quiet:
         drop.add(names.local_io(unit.lv))

@@ -224,7 +224,7 @@ def seal(world: World, row: rows.Row, live: bool = False) -> None:
             allowed += 1
         else:
             stack.drop(world, unit, name)
-    openers = world.dm.open_count(stack.top(unit))
+    openers = stack.openers(world, unit)
     if openers != allowed:
         raise exceptions.CannotRelocate(
             volume=row.id, node=world.settings.node, peer='another node',

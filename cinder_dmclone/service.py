@@ -118,7 +118,11 @@ class NodeService(answers.Answers):
             with self._locked(volume_id):
                 owner = self._owner(volume_id)
                 if owner == self._node:
-                    return self._connect_here(volume_id, connector)
+                    try:
+                        return self._connect_here(volume_id, connector)
+                    finally:
+                        # Nobody may want any more what was made.
+                        self._loop.nominate(volume_id)
         if proxied:
             raise exceptions.NotHome(volume=volume_id, owner=owner,
                                      node=self._node)

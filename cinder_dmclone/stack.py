@@ -24,6 +24,7 @@ import dataclasses
 from oslo_log import log as logging
 
 from cinder_dmclone import copies
+from cinder_dmclone.dm import device
 from cinder_dmclone.dm import metadata
 from cinder_dmclone.dm import table
 from cinder_dmclone import exceptions
@@ -57,7 +58,7 @@ def consumer_table(unit: Unit) -> table.Table:
     """
     data = _data(unit)
     whole = data.size.to_sectors()
-    clone = unit.device(names.clone(unit.lv))
+    clone = _clone_in_use(unit)
     if clone is None and unit.tags.source:
         raise exceptions.CopyUnusable(
             lv=unit.lv, volume=unit.tags.volume, node='this node',
@@ -92,8 +93,28 @@ def drop(world: World, unit: Unit, name: names.DeviceName) -> None:
 
 def top(unit: Unit) -> str:
     """'major:minor' of what the consumers lead to."""
-    clone = unit.device(names.clone(unit.lv))
+    clone = _clone_in_use(unit)
     return clone.devnum if clone else _data(unit).devnum
+
+
+def openers(world: World, unit: Unit) -> int:
+    """How often the volume is open on this node, as the kernel counts.
+
+    A clone that was swapped out keeps the data LV open until it is removed.
+    """
+    count = world.dm.open_count(top(unit))
+    clone = unit.device(names.clone(unit.lv))
+    if clone and not _clone_in_use(unit):
+        count += world.dm.open_count(clone.devnum) - 1
+    return count
+
+
+def _clone_in_use(unit: Unit) -> device.Device | None:
+    """The clone, unless its consumers have been led past it.
+
+    Whatever led to it again would keep it from being removed.
+    """
+    return unit.device(names.clone(unit.lv)) if unit.tags.source else None
 
 
 def flush(world: World, unit: Unit) -> None:

@@ -91,6 +91,24 @@ class ChainTest(base.CloudTestCase):
                 node.start()
                 self.assert_moved()
 
+    def test_request_between_the_swap_and_its_record(self) -> None:
+        """Nothing leads to the clone again, which would keep it."""
+        self.move(self.b)
+        self.b.mapper.open(self.path)
+        self.cloud.before = self._kill_before_the_record
+        self.cloud.settle()
+        self.cloud.before = lambda call: None
+        self.b.process = self.b.make_process()
+        attachment = self.cloud.db.attachment(self.volume)
+        self.b.process.service.connect(self.volume, self.c.connector)
+        self.cloud.db.drop_attachment(attachment)
+        self.cloud.settle()
+        self.assert_settled(self.data)
+
+    def _kill_before_the_record(self, call: ports.Call) -> None:
+        if (call.port, call.method) == ('importer', 'logout'):
+            self.cloud.nodes[call.node].kill()
+
     def test_delete_in_a_chain(self) -> None:
         self.move(self.b)
         self.move(self.c)

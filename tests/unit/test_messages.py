@@ -120,6 +120,34 @@ class MessageTest(base.CloudTestCase):
 
 class StaleRequestTest(base.CloudTestCase):
 
+    def test_what_a_late_request_made_does_not_stay(self) -> None:
+        """Its attachment is gone; nobody will end this connection."""
+        def before(call: ports.Call) -> None:
+            # The look that the request itself has called for.
+            if (call.port, call.method) == ('dm', 'apply'):
+                self.a.process.loop.run_once()
+        for connector in (self.a.connector,
+                          {'host': 'x', 'initiator': 'iqn.2001-04.x:y'}):
+            self.cloud.before = before
+            self.a.process.service.connect(self.volume, connector)
+            self.assertNotEqual({}, self.a.mapper.mapped)
+            self.cloud.before = lambda call: None
+            self.cloud.settle()
+            self.assert_settled()
+
+    def test_an_export_waits_for_its_connector(self) -> None:
+        """Cinder writes it down after the driver has answered."""
+        self.cloud.attach(self.volume, self.a)
+        second = self.cloud.db.attachment(self.volume, instance_uuid=None)
+        self.a.process.service.connect(
+            self.volume, {'host': 'x', 'initiator': 'iqn.2001-04.x:y'})
+        self.cloud.settle(3)
+        self.assertEqual(1, len(self.a.exporter.exports))
+        self.cloud.db.drop_attachment(second)
+        self.a.process.loop.nominate(self.volume)
+        self.cloud.settle()
+        self.assert_settled()
+
     def test_late_requests_reach_a_after_the_commit(self) -> None:
         """H15: a stale cast must not work on the frozen copy."""
         self.relocated()

@@ -201,7 +201,8 @@ class Mapper:
                 or found.table.has(table.Multipath)}
 
     def writes_under_way(self, name: str) -> int:
-        return int(self.mapped[name].waiting)
+        found = self.mapped.get(name)
+        return int(found is not None and found.waiting)
 
     def flush(self, path: str) -> None:
         self._flush(self._resolve(path))
@@ -384,6 +385,8 @@ class Mapper:
             lv.flush()
         elif isinstance(found.target, table.Clone):
             self._commit(found)
+        elif isinstance(found.target, table.Error):
+            raise mapped.Failed(found.name)
         else:
             for segment in found.table.segments:
                 self._flush(typing.cast(table.Linear | table.Gate,
