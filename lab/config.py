@@ -45,7 +45,8 @@ def _common(venv: pathlib.Path, state: str,
             # Python in a node is several times slower than outside.
             'rpc_response_timeout': 180,
             'report_interval': 5,
-            'service_down_time': 30,
+            # A busy machine may keep a node from reporting for a while.
+            'service_down_time': 120,
             'scheduler_default_filters':
                 'AvailabilityZoneFilter,CapacityFilter,'
                 'CapabilitiesFilter,JsonFilter',

@@ -110,6 +110,14 @@ class Daemon:
         """kill -9 every process of the service at once."""
         self._signal('KILL')
 
+    def pause(self) -> None:
+        """Let none of its processes do anything until resume()."""
+        self._node.run(f'pkill -STOP -s "$(cat {self._pid})"')
+
+    def resume(self) -> None:
+        """Undo pause()."""
+        self._node.run(f'pkill -CONT -s "$(cat {self._pid})"', check=False)
+
     def _signal(self, name: str) -> None:
         # TERM goes to the leader, which ends its workers itself.
         pid = self._pid

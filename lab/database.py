@@ -37,7 +37,7 @@ def query(venv: pathlib.Path, socket: pathlib.Path, statement: str,
         import pymysql
     connection = pymysql.connect(
         unix_socket=str(socket), user='root', database=database or None,
-        autocommit=True)
+        autocommit=True, connect_timeout=300)
     try:
         with connection.cursor() as cursor:
             cursor.execute(statement)
