@@ -98,9 +98,10 @@ class Row:
         return self.record.source
 
     def connected_at(self, host: str) -> tuple[Attachment, ...]:
-        """Attachments that are connected on a host."""
-        return tuple(a for a in self.attachments
-                     if a.connected and a.host == host)
+        """Attachments that are connected on a host, complete ones first."""
+        found = [a for a in self.attachments
+                 if a.connected and a.host == host]
+        return tuple(sorted(found, key=lambda a: a.status != 'attached'))
 
     @property
     def offer(self) -> records.Location | None:
@@ -110,9 +111,8 @@ class Row:
     def migration(self) -> Attachment | None:
         """The attachment that a live migration's offer is for.
 
-        A server has the volume here, and its attachment where the offer
-        points is there. Before the manager has written down the connector
-        it is one that waits.
+        Of the server that has the volume here: one connected where the offer
+        points, or one whose connector the manager has not written down yet.
         """
         here = self.connected_at(self.node.partition('@')[0])
         if not self.offer or not here:

@@ -254,13 +254,15 @@ class NodeService(answers.Answers):
         """
         copy, host = row.offer, self._world.settings.host
         assert copy is not None
-        attachment = row.migration
-        moved = (connector is not None and connector.get('host') == host
-                 and attachment is not None
+        attachment, there = row.migration, copy.node.partition('@')[0]
+        asking = (connector or {}).get('host')
+        if asking == there and len(row.connected_at(there)) > 1:
+            # One that Nova asked for and got no answer; it asked again.
+            return row, True
+        moved = (asking == host and attachment is not None
                  and attachment.status == 'attached')
         front = names.front(host, unit.lv)
-        if unit.is_open(front) and (
-                connector is None or connector.get('host') == host):
+        if unit.is_open(front) and (connector is None or asking == host):
             raise exceptions.ServerHere(volume=row.id, node=self._node,
                                         device=front, peer=copy.node)
         try:
@@ -269,9 +271,8 @@ class NodeService(answers.Answers):
                 handover.hand_over(self._world, row, copy, pool)
                 self._world.peers.nudge(copy.node, row.id)
                 return row, True
-            there = copy.node.partition('@')[0]
             row = relocation.withdraw(self._world, row)
-            return row, (connector or {}).get('host') == there
+            return row, asking == there
         finally:
             self._loop.nominate(row.lv)
 

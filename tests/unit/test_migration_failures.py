@@ -57,6 +57,36 @@ class FailureTest(migration.MigrationTestCase):
         self.b.mapper.close(self.new)
         self.assert_unmoved_and_open()
 
+    def lose(self) -> str:
+        """A request whose answer Nova did not get; its attachment."""
+        lost = self.cloud.db.attachment(self.volume)
+        self.cloud.connect(self.volume, lost, self.b)
+        return lost
+
+    def test_second_try_after_a_lost_answer(self) -> None:
+        lost = self.lose()
+        self.migrate()
+        self.switch()
+        self.leave()
+        self.cloud.detach(self.volume, lost, self.b)
+        self.assert_migrated()
+
+    def test_second_try_of_a_server_that_never_writes(self) -> None:
+        """The attachment that is complete counts."""
+        self.lose()
+        self.migrate()
+        self.leave()
+        self.cloud.settle()
+        self.assert_home(self.b)
+
+    def test_lost_attachment_deleted_during_the_second_try(self) -> None:
+        lost = self.lose()
+        self.migrate()
+        self.cloud.detach(self.volume, lost, self.b)
+        self.switch()
+        self.leave()
+        self.assert_migrated()
+
     def test_old_attachment_deleted_while_the_server_is_here(self) -> None:
         """Nova's hard reboot after a rollback that was lost."""
         self.migrate()
