@@ -21,6 +21,7 @@ WORK = ROOT / '.tox'
 LOGS = WORK / 'logs'
 BOOTSTRAP = WORK / 'bootstrap'
 RESULTS = WORK / 'functional-results'
+SIMULATION = WORK / 'simulation-results'
 TOX = 'tox>=4.11,<5'
 PYTHON = '/usr/bin/python3'
 # Tests in labs run in so many of them at once: a lab often waits.
@@ -201,16 +202,33 @@ def lab_virtualenv() -> pathlib.Path:
         raise SystemExit(f'tools/test: {error}') from None
 
 
+def _results(binaries: pathlib.Path, directory: pathlib.Path) -> None:
+    """A place for the results of a stage of its own."""
+    if not (directory / '.stestr').exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        execute('stestr', stestr(binaries, directory, 'init'))
+
+
 def in_labs(run: Run, name: str, binaries: pathlib.Path,
             words: Sequence[str]) -> None:
     """The tests of one folder, in labs."""
-    if not (RESULTS / '.stestr').exists():
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        execute('stestr', stestr(binaries, RESULTS, 'init'))
+    _results(binaries, RESULTS)
     run.tests(name,
               stestr(binaries, RESULTS, '--test-path', f'tests/{name}',
                      'run', *IN_LABS[name], *words),
               stestr(binaries, RESULTS, 'last', '--subunit'), echo=True)
+
+
+def simulation(run: Run) -> None:
+    """The simulator, with what the unit tests have installed."""
+    binaries = WORK / 'cover/bin'
+    _results(binaries, SIMULATION)
+    # The order of sets is part of a schedule.
+    run.tests('simulation',
+              ['env', 'PYTHONHASHSEED=0',
+               *stestr(binaries, SIMULATION, '--test-path',
+                       'tests/simulation', 'run')],
+              stestr(binaries, SIMULATION, 'last', '--subunit'))
 
 
 def unit(run: Run) -> None:
@@ -226,6 +244,8 @@ def unit(run: Run) -> None:
     run.lint('pep8', tox, 'pep8')
     run.tests('cover', tox_command('cover'),
               stestr(WORK / 'cover/bin', ROOT, 'last', '--subunit'))
+    if (WORK / 'cover/bin/stestr').exists():
+        simulation(run)
     run.lint('docs', tox, 'docs')
     run.lint('releasenotes', tox, 'releasenotes')
 
@@ -248,8 +268,8 @@ def main() -> int:
                           help=f'only the tests in {what}; arguments go to '
                           'stestr run (regular expressions of test names)')
     parser.add_argument('--long', action='store_true',
-                        help='functional tests at their full length: every '
-                        'crash point and all that takes long')
+                        help='tests at their full length: every crash point, '
+                        'schedules of fresh seeds, and all that takes long')
     arguments = parser.parse_args()
     if arguments.long:
         os.environ['DMCLONE_LONG'] = '1'

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nodes of the unit tests' cloud, with tasks instead of calls.
+
+What there runs to its end at once, here takes turns: services, their
+threads, messages between nodes, the kernel's copying and its events.
+"""
+
+from __future__ import annotations
+
+import random
+import typing
+
+from cinder import exception
+import oslo_messaging as messaging
+from oslo_serialization import jsonutils
+
+from cinder_dmclone import activation
+from cinder_dmclone.dm import table
+from cinder_dmclone import names
+from cinder_dmclone import rpc
+from tests.simulation import rows
+from tests.simulation import scheduler as scheduler_module
+from tests.unit.fake import cloud
+from tests.unit.fake import mapped
+from tests.unit.fake import ports
+
+Fate = ports.Fate
+
+# Seconds that copying a region takes.
+COPY_SECONDS = 1.0
+# Service records are believed that long (``service_down_time``).
+DOWN_SECONDS = 60.0
+
+
+class Peers(ports.Peers):
+    """The real client; which services are up is known without a query."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process, cloud.BACKEND)
+        self._cloud = process.node.cloud
+
+    def node_of(self, host: str) -> str | None:
+        node = f'{host}@{cloud.BACKEND}'
+        return node if node in self._cloud.nodes else None
+
+    def is_up(self, node: str) -> bool:
+        return self._cloud.nodes[node].reports_in
+
+
+class Process(cloud.Process):
+    """A cinder-volume whose threads are tasks."""
+
+    node: Node
+
+    def __init__(self, node: Node) -> None:
+        self.scheduler = node.cloud.scheduler
+        # From when on it answers.
+        self.serving = False
+        super().__init__(node)
+        self.loop._wake = typing.cast(
+            typing.Any, scheduler_module.Condition(self.scheduler))
+
+    def make_rows(self) -> rows.RowStore:
+        return rows.RowStore(
+            self.node.cloud.tables, self.node.cloud.clock,
+            lambda: self.node.cloud.between_update_and_answer(self))
+
+    def make_peers(self) -> rpc.Peers:
+        return Peers(self)
+
+    def make_locks(self) -> scheduler_module.Locks:
+        return scheduler_module.Locks(self.scheduler, self.node.name)
+
+    def spawn(self, function: typing.Callable[..., None],
+              *arguments: typing.Any) -> None:
+        self.scheduler.spawn(f'{self.node.host}: {function.__name__}',
+                             function, *arguments, owner=self)
+
+    def begin(self, booted: bool) -> None:
+        self.scheduler.spawn(f'{self.node.host}: reconciler', self._main,
+                             booted, owner=self)
+
+    def _main(self, booted: bool) -> None:
+        if booted:
+            activation.activate(self.world)
+        self.serving = True
+        self.loop._run()
+
+
+class Kernel:
+    """What copies in the background until the power goes."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.alive = True
+        self.idle = False
+        self.scheduler = node.cloud.scheduler
+        self.task = self.scheduler.spawn(
+            f'{node.host}: kernel', self._copy, owner=self)
+
+    def _copy(self) -> None:
+        while True:
+            clones = [found for found in self.node.mapper.mapped.values()
+                      if found.table.has(table.Clone) and found.hydration
+                      and len(found.copied) < mapped.regions(
+                          found.table.length)]
+            if clones:
+                self.node.mapper.hydrate(self.node.cloud.copies_at_once)
+                self.scheduler.sleep(COPY_SECONDS)
+            else:
+                self.idle = True
+                self.scheduler.block()
+                self.idle = False
+
+
+class Node(cloud.Node):
+    """A machine whose power and service can go at any time."""
+
+    cloud: Cloud
+    process: Process
+
+    def make_process(self) -> Process:
+        return Process(self)
+
+    def begin(self) -> None:
+        """First start."""
+        self.kernel = Kernel(self)
+        self.gone = 0.0
+        self.process.begin(False)
+
+    @property
+    def reports_in(self) -> bool:
+        return self.process.alive or (
+            self.cloud.clock.monotonic() - self.gone < DOWN_SECONDS)
+
+    def kill(self) -> None:
+        super().kill()
+        self.gone = self.cloud.clock.monotonic()
+        self.cloud.scheduler.wake_dead()
+
+    def lose_power(self) -> None:
+        self.kernel.alive = False
+        self.cloud.power_cut(self)
+        super().lose_power()
+
+    def start(self) -> None:
+        if self.process.alive:
+            return
+        booted, self.up = not self.up, True
+        if booted:
+            self.kernel = Kernel(self)
+        self.process = self.make_process()
+        self.process.begin(booted)
+
+
+class Cloud(cloud.Cloud):
+    """All nodes of one schedule.
+
+    :param choices: what the seed decides
+    """
+
+    nodes: dict[str, Node]
+
+    def __init__(self, scheduler: scheduler_module.Scheduler,
+                 choices: random.Random, hosts: typing.Sequence[str],
+                 **options: typing.Any) -> None:
+        self.scheduler = scheduler
+        self.choices = choices
+        self.tables = rows.Tables()
+        self.copies_at_once = choices.choice((1, 3, 8))
+        self.power_cut: typing.Callable[[Node], None] = lambda node: None
+        self.changed: typing.Callable[[ports.Call], None] = (
+            lambda call: None)
+        # A fault plan acts here, before and after every change.
+        self.fault: typing.Callable[[str, ports.Call], None] = (
+            lambda moment, call: None)
+        self.note: typing.Callable[[str], None] = lambda text: None
+        # Whether the next answer of the database to a change is lost.
+        self.lose_answer: typing.Callable[[Process], bool] = (
+            lambda process: False)
+        super().__init__(*hosts, **options)
+        self.before = self._before
+        self.after = self._after
+        for node in self.nodes.values():
+            node.begin()
+
+    def make_node(self, host: str, **options: typing.Any) -> Node:
+        return Node(self, host, **options)
+
+    def make_clock(self) -> typing.Any:
+        return scheduler_module.Clock(self.scheduler)
+
+    def make_database(self) -> typing.Any:
+        return self.tables
+
+    def row(self, volume_id: str) -> typing.Any:
+        return self.tables.row(volume_id)
+
+    # -- what a fault plan sets, and who looks on ---------------------------
+
+    def _before(self, call: ports.Call) -> None:
+        if not call.reads:
+            self.fault('before', call)
+        self.scheduler.point()
+
+    def _after(self, call: ports.Call) -> None:
+        if not call.reads:
+            self.changed(call)
+            self.fault('after', call)
+            self._wake_kernels()
+        self.scheduler.point()
+
+    def _wake_kernels(self) -> None:
+        for node in self.nodes.values():
+            if node.kernel.idle:
+                self.scheduler.wake(node.kernel.task)
+
+    def between_update_and_answer(self, process: Process) -> None:
+        self.scheduler.point()
+        process.check_alive()
+        if self.lose_answer(process):
+            raise rows.lost_answer()
+
+    # -- messages -----------------------------------------------------------
+
+    def send(self, what: str, target: str, fate: Fate, timeout: float,
+             run: typing.Callable[[Process], typing.Any],
+             reachable: typing.Callable[[], bool]
+             ) -> scheduler_module.Future:
+        """Let a process work on a message; its answer may never come."""
+        future = scheduler_module.Future(self.scheduler)
+        answer = future if fate in (Fate.ARRIVES, Fate.TWICE) else None
+        delay = timeout * 1.5 if fate is Fate.LATE else 0.0
+        if fate is not Fate.LOST:
+            for _ in range(2 if fate is Fate.TWICE else 1):
+                self.scheduler.spawn(f'{what} to {target}', self._deliver,
+                                     what, target, delay, run, reachable,
+                                     answer)
+        return future
+
+    def _deliver(self, what: str, target: str, delay: float,
+                 run: typing.Callable[[Process], typing.Any],
+                 reachable: typing.Callable[[], bool],
+                 answer: scheduler_module.Future | None) -> None:
+        if delay:
+            self.scheduler.sleep(delay)
+        node = self.nodes[target]
+        process = node.process
+        if not (process.alive and process.serving and reachable()):
+            return
+
+        def work() -> None:
+            result = run(process)
+            if answer and reachable():
+                answer.set(result)
+        self.scheduler.spawn(f'{node.host}: {what}', work, owner=process)
+
+    def carry(self, process: cloud.Process, message: ports.Message,
+              timeout: float) -> ports.Answer:
+        future = self.send(
+            message.method, message.target, self.fate(message), timeout,
+            self._handler(message),
+            lambda: self.reachable(message.source, message.target))
+        if not future.wait(timeout):
+            raise messaging.MessagingTimeout(message.method)
+        return future.value
+
+    @staticmethod
+    def _handler(message: ports.Message) -> typing.Callable[
+            [Process], ports.Answer]:
+        arguments = jsonutils.dumps(message.arguments)
+
+        def run(process: Process) -> ports.Answer:
+            return ports.Answer.of(
+                lambda: getattr(process.endpoint, message.method)(
+                    None, **jsonutils.loads(arguments)))
+        return run
+
+    def post(self, message: ports.Message) -> None:
+        fate = self.fate(message)
+        if fate is not Fate.LOST:
+            self.scheduler.spawn(f'cast to {message.target}', self._cast,
+                                 message, 100.0 if fate is Fate.LATE else 0)
+
+    def _cast(self, message: ports.Message, delay: float) -> None:
+        if delay:
+            self.scheduler.sleep(delay)
+        process = self.nodes[message.target].process
+        while not (process.alive and process.serving
+                   and self.reachable(message.source, message.target)):
+            self.scheduler.sleep(5.0)
+            process = self.nodes[message.target].process
+        self.scheduler.spawn(f'{message.target}: {message.method}',
+                             self._handler(message), process, owner=process)
+
+    # -- the kernel ---------------------------------------------------------
+
+    def path_failed(self, node: cloud.Node, found: mapped.Mapped) -> None:
+        process = typing.cast(Process, node.process)
+        name = names.DeviceName.parse(found.name)
+        if name and process.alive and process.serving:
+            self.scheduler.spawn(f'{node.host}: uevent',
+                                 process.loop.path_failed, name.lv,
+                                 owner=process)
+
+
+# What the driver may answer with; anything else is a mistake in it.
+ANSWERS = (exception.CinderException,)

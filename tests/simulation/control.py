@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cinder's API and volume manager, as far as the driver meets them.
+
+The API routes by ``volume.host`` and gives up after a minute; the manager
+calls the driver and writes down what came of it. What a message meets on its
+way is the fault plan's choice.
+"""
+
+from __future__ import annotations
+
+import typing
+
+from cinder.volume import configuration  # noqa: F401 (registers options)
+from oslo_serialization import jsonutils
+
+from cinder_dmclone import rpc
+from tests.simulation import cloud as cloud_module
+from tests.simulation import truth as truth_module
+from tests.unit.fake import cloud as unit_cloud
+from tests.unit.fake import ports
+
+# rpc_response_timeout
+TIMEOUT = rpc.CONF.rpc_response_timeout if (
+    'rpc_response_timeout' in rpc.CONF) else 60.0
+
+
+class Refused(Exception):
+    """The API answers with an error; the text says why."""
+
+
+class Api:
+    """Requests for one volume."""
+
+    def __init__(self, cloud: cloud_module.Cloud, volume: str) -> None:
+        self.cloud = cloud
+        self.tables = cloud.tables
+        self.volume = volume
+        self.fate: typing.Callable[[str], ports.Fate] = (
+            lambda what: ports.Fate.ARRIVES)
+
+    # -- routing ------------------------------------------------------------
+
+    def _call(self, what: str, run: typing.Callable[
+            [cloud_module.Process], typing.Any],
+            once: bool = False) -> typing.Any:
+        """An RPC call to the service of the volume's host.
+
+        What comes twice is a request that the client has repeated:
+        oslo.messaging drops a second copy of a message.
+        """
+        target = self.cloud.row(self.volume).node
+
+        def answer(process: cloud_module.Process) -> tuple[bool, typing.Any]:
+            began = self.cloud.clock.monotonic()
+            generation = self.cloud.row(self.volume).generation
+            try:
+                return True, run(process)
+            except Exception as error:
+                self._check_error(what, process, generation, error)
+                return False, error
+            finally:
+                self._check_time(what, process, began)
+        fate = self.fate(what)
+        if once and fate is ports.Fate.TWICE:
+            fate = ports.Fate.ARRIVES
+        future = self.cloud.send(what, target, fate, TIMEOUT,
+                                 answer, lambda: self.cloud.nodes[target].up)
+        if not future.wait(TIMEOUT):
+            raise Refused(f'{what}: no answer')
+        good, result = future.value
+        if not good:
+            raise Refused(f'{what}: {result}')
+        return result
+
+    def _check_time(self, what: str, process: cloud_module.Process,
+                    began: float) -> None:
+        took = self.cloud.clock.monotonic() - began
+        if process.alive and took > TIMEOUT:
+            raise truth_module.Violation(
+                'I8 slow', f'{what} took {took:.0f} s on {process.node.name}')
+
+    def _check_error(self, what: str, process: cloud_module.Process,
+                     generation: int, error: Exception) -> None:
+        """Errors that are no answer, and errors after a commit."""
+        if not isinstance(error, (*cloud_module.ANSWERS, Refused)):
+            raise error
+
+    # -- attachments --------------------------------------------------------
+
+    def reserve(self, instance: str) -> str:
+        """POST /attachments without a connector."""
+        row = self.tables.volumes[self.volume]
+        mine = any(found['instance_uuid'] == instance
+                   for found in self.tables.attachments_of(self.volume))
+        if row['deleted'] or (not mine and row['status'] not in (
+                'available', 'downloading')):
+            raise Refused(f'reserve: the volume is {row["status"]}')
+        if not mine:
+            row['status'] = 'reserved'
+        return self.tables.attachment(self.volume, instance_uuid=instance)
+
+    def connected(self, attachment: str | None) -> bool:
+        return bool(attachment and not self.tables.attachments[
+            attachment]['deleted'])
+
+    def connect(self, attachment: str, node: cloud_module.Node,
+                once: bool = False) -> str:
+        """PUT /attachments/ID: the path of the device on the node.
+
+        :param once: it comes with the attachment's creation, and each
+            creation makes another attachment
+        """
+        def manager(process: cloud_module.Process) -> str:
+            info = process.service.connect(self.volume, node.connector)
+            process.check_alive()
+            found = self.tables.attachments[attachment]
+            if found['deleted']:
+                raise Refused('the attachment is gone')
+            found.update(connector=jsonutils.dumps(node.connector),
+                         attach_status='attaching')
+            self.tables.volumes[self.volume]['status'] = 'attaching'
+            return info['data'].get('device_path', '')
+        if self.tables.attachments[attachment]['deleted']:
+            raise Refused('connect: the attachment is gone')
+        return self._call('connect', manager, once)
+
+    def complete(self, attachment: str) -> None:
+        found = self.tables.attachments[attachment]
+        if found['deleted'] or found['attach_status'] != 'attaching':
+            raise Refused(f'complete: it is {found["attach_status"]}')
+        found['attach_status'] = 'attached'
+        self.tables.volumes[self.volume]['status'] = 'in-use'
+
+    def complete_again(self, attachment: str) -> None:
+        """After a repeated update, which makes it one that waits."""
+        if self.tables.attachments[attachment]['attach_status'] == (
+                'attaching'):
+            self.complete(attachment)
+
+    def disconnect(self, attachment: str) -> None:
+        """DELETE /attachments/ID."""
+        found = self.tables.attachments[attachment]
+        if found['deleted']:
+            return
+        if found['attach_status'] != 'reserved':
+            self._call('disconnect', lambda process: self._terminate(
+                process, found))
+        else:
+            self._drop(found)
+
+    def _terminate(self, process: cloud_module.Process,
+                   found: dict[str, typing.Any]) -> None:
+        process.service.disconnect(
+            self.volume, jsonutils.loads(found['connector']), False)
+        process.check_alive()
+        self._drop(found)
+
+    def _drop(self, found: dict[str, typing.Any]) -> None:
+        found['deleted'] = True
+        row = self.tables.volumes[self.volume]
+        if not self.tables.attachments_of(self.volume):
+            row['status'] = 'available'
+        elif any(other['attach_status'] == 'attached'
+                 for other in self.tables.attachments_of(self.volume)):
+            row['status'] = 'in-use'
+
+    # -- volumes ------------------------------------------------------------
+
+    def _begin(self, what: str, status: str) -> dict[str, typing.Any]:
+        row = self.tables.volumes[self.volume]
+        if row['deleted'] or row['status'] != 'available' or (
+                self.tables.attachments_of(self.volume)):
+            raise Refused(f'{what}: the volume is {row["status"]}')
+        row['status'] = status
+        return row
+
+    def delete(self) -> None:
+        row = self.tables.volumes[self.volume]
+        if row['status'] != 'deleting':
+            row = self._begin('delete', 'deleting')
+        if row['deleted']:
+            return
+
+        def manager(process: cloud_module.Process) -> None:
+            process.service.delete(self.volume)
+            process.check_alive()
+            self.tables.destroy(self.volume)
+        self._call('delete', manager)
+
+    def extend(self) -> None:
+        row = self._begin('extend', 'extending')
+        size = row['size'] + 1
+
+        def manager(process: cloud_module.Process) -> None:
+            process.service.extend(self.volume, size)
+            process.check_alive()
+            row.update(size=size, status='available')
+        try:
+            self._call('extend', manager)
+        except Refused:
+            # The operator resets the state.
+            if row['status'] == 'extending':
+                row['status'] = 'available'
+            raise
+
+    def move(self, node: cloud_module.Node) -> None:
+        """``openstack volume migrate`` of a volume nobody uses."""
+        row = self._begin('migrate', 'available')
+        if row['migration_status'] not in (None, 'success', 'error'):
+            raise Refused('migrate: it migrates already')
+        row['migration_status'] = 'migrating'
+
+        def manager(process: cloud_module.Process) -> None:
+            try:
+                process.service.migrate(
+                    self.volume, f'{node.name}#{unit_cloud.POOL}')
+            except Exception:
+                row['migration_status'] = 'error'
+                raise
+            process.check_alive()
+            row['migration_status'] = 'success'
+        try:
+            self._call('migrate', manager)
+        except Refused:
+            row['migration_status'] = 'error'
+            raise
+
+    def image(self, truth: truth_module.Truth) -> None:
+        """``copy_image_to_volume``: the service itself writes the volume."""
+        row = self._begin('image', 'downloading')
+
+        def manager(process: cloud_module.Process) -> None:
+            try:
+                with process.service.local_path(self.volume) as path:
+                    self._copy(process, truth, path)
+            finally:
+                # create_volume.py saves it whatever has happened since.
+                if process.alive:
+                    row['status'] = 'available'
+        try:
+            self._call('image', manager)
+        except Refused:
+            if row['status'] == 'downloading':
+                row['status'] = 'available'
+            raise
+
+    def _copy(self, process: cloud_module.Process,
+              truth: truth_module.Truth, path: str) -> None:
+        writer = truth_module.Server(
+            truth, typing.cast(cloud_module.Node, process.node), path)
+        try:
+            for number in range(0, len(truth.regions), 3):
+                writer.write(number)
+                self.cloud.scheduler.sleep(1.0)
+                process.check_alive()
+            writer.flush()
+        finally:
+            writer.close()

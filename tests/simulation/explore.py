@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which schedules there are, and what comes of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import time
+import typing
+
+from tests.simulation import faults
+from tests.simulation import schedule
+from tests.simulation import stories
+from tests.unit.fake import ports
+
+Spec = schedule.Spec
+
+KINDS = ('kill', 'power')
+# The node that makes a change, and the next one.
+VICTIMS = (0, 1)
+# How often each pair of calls is tried, and how much they take turns.
+PAIR_TRIES = 4
+PAIR_SWITCH = 0.3
+
+
+@functools.cache
+def undisturbed(story: str) -> schedule.Outcome:
+    """How many changes and messages a base story has."""
+    return schedule.run(Spec(f'base/{story}', stories.BASE[story]))
+
+
+def crashes() -> typing.Iterator[str]:
+    """A crash of either side before and after every change."""
+    for story in stories.BASE:
+        for at in range(1, undisturbed(story).changes + 1):
+            for kind, moment, victim in itertools.product(
+                    KINDS, ('before', 'after'), VICTIMS):
+                yield f'crash/{story}/{kind}/{moment}/{victim}/{at}'
+
+
+def messages() -> typing.Iterator[str]:
+    """Every message lost, unanswered, late and twice."""
+    for story in stories.BASE:
+        for number in range(1, undisturbed(story).messages + 1):
+            for fate in faults.DISTURBED:
+                yield f'message/{story}/{fate.name}/{number}'
+
+
+def pairs() -> typing.Iterator[str]:
+    """Every pair of calls at the same time."""
+    for state in stories.STATES:
+        for one, other in itertools.combinations_with_replacement(
+                stories.CALLS, 2):
+            for number in range(PAIR_TRIES):
+                yield f'pair/{state}/{one}/{other}/{number}'
+
+
+def seeds(first: int) -> typing.Iterator[str]:
+    """Schedules in which everything is left to chance."""
+    for seed in itertools.count(first):
+        yield f'seed/{seed}'
+
+
+def spec(name: str) -> Spec:
+    """The schedule with a name.
+
+    :raises ValueError: if there is none
+    """
+    kind, *words = name.split('/')
+    match kind, *words:
+        case 'seed', seed:
+            return Spec.of_seed(int(seed))
+        case 'base', story:
+            return Spec(name, stories.BASE[story])
+        case 'crash', story, what, moment, victim, at:
+            fault = faults.Fault(int(at), what, moment, int(victim))
+            return Spec(name, stories.BASE[story], faults.Plan((fault,)))
+        case 'message', story, fate, number:
+            return Spec(name, stories.BASE[story], faults.Plan(
+                fates={int(number): ports.Fate[fate]}))
+        case 'pair', state, one, other, _:
+            return Spec(name, stories.pair(state, one, other),
+                        switch=PAIR_SWITCH)
+    raise ValueError(f'no schedule is called {name}')
+
+
+@dataclasses.dataclass
+class Report:
+    """What was explored, and what was found."""
+
+    schedules: int = 0
+    injected: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    found: list[schedule.Outcome] = dataclasses.field(default_factory=list)
+
+    def __str__(self) -> str:
+        pace = self.schedules / self.seconds * 60 if self.seconds else 0
+        return (f'{self.schedules} schedules, {self.injected} faults, '
+                f'{self.steps} steps, {self.seconds:.0f} s of processor '
+                f'time ({pace:.0f} a minute), {len(self.found)} findings')
+
+
+def explore(names: typing.Iterable[str], report: Report,
+            until: typing.Callable[[Report], bool] = lambda report: False
+            ) -> Report:
+    """Carry schedules out until there are no more, or it is enough."""
+    for name in names:
+        began = time.process_time()
+        outcome = schedule.run(spec(name))
+        report.schedules += 1
+        report.injected += outcome.injected
+        report.steps += outcome.steps
+        report.seconds += time.process_time() - began
+        if outcome.violation:
+            report.found.append(outcome)
+        if until(report):
+            break
+    return report
+
+
+def describe(name: str) -> str:
+    """A schedule in full, for a person."""
+    outcome = schedule.run(spec(name), trace=True)
+    return '\n'.join([
+        f'schedule {name}', f'story    {outcome.spec.story}',
+        f'faults   {", ".join(map(str, outcome.spec.plan.faults))}',
+        f'messages {outcome.spec.plan.fates}', *outcome.trace,
+        f'found    {outcome.violation}',
+        f'again    python -m tests.simulation --replay "{name}"'])

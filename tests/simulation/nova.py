@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server and what Nova does with its volume.
+
+The order of the calls is Nova's: five tries of an update or a deletion
+without a pause, one of a creation; an attachment is complete before a live
+migration begins, and errors at its end are ignored.
+"""
+
+from __future__ import annotations
+
+import random
+import typing
+
+from cinder_dmclone.dm import table
+from tests.simulation import cloud as cloud_module
+from tests.simulation import control
+from tests.simulation import truth as truth_module
+
+TRIES = 5
+# Of the operator, once faults have stopped.
+PATIENCE = 60
+PAUSE = 30.0
+# Until a device is back after a boot.
+DEVICE_SECONDS = 1800.0
+
+Refused = control.Refused
+Violation = truth_module.Violation
+
+
+class Nova:
+    """One server, and the volume it may have."""
+
+    def __init__(self, api: control.Api, truth: truth_module.Truth,
+                 choices: random.Random, instance: str) -> None:
+        self.api = api
+        self.truth = truth
+        self.cloud = api.cloud
+        self.scheduler = api.cloud.scheduler
+        self.choices = choices
+        self.instance = instance
+        self.attachment: str | None = None
+        self.server: truth_module.Server | None = None
+        self.writers = 0
+
+    # -- what a user asks for -----------------------------------------------
+
+    def attach(self, node: cloud_module.Node) -> None:
+        if self.attachment:
+            raise Refused('it has the volume already')
+        kernel = node.kernel
+        attachment = self.api.reserve(self.instance)
+        try:
+            path = self._retried(lambda: self.api.connect(attachment, node))
+            server = self._open(node, kernel, path)
+            self.api.complete(attachment)
+        except Refused:
+            if self.server:
+                self.server.close()
+                self.server = None
+            self._delete(attachment)
+            raise
+        self.attachment, self.server = attachment, server
+        self.start(server)
+
+    def detach(self) -> None:
+        if not self.attachment or not self.server:
+            raise Refused('it does not have the volume')
+        attachment, server = self.attachment, self.server
+        self.stop(server)
+        server.close()
+        self._retried(lambda: self.api.disconnect(attachment))
+        if self.server is server:
+            self.attachment = self.server = None
+
+    def live(self, node: cloud_module.Node, ending: str) -> None:
+        """A live migration; ``ending`` is how it goes.
+
+        'success', 'early': the source closes before the first write;
+        'never': given up before the server runs on the destination;
+        'held': given up when it has written there; 'split': the source goes
+        on as well, because the destination's answer was lost.
+        """
+        old, first = self.server, self.attachment
+        if not old or not first or not old.alive or old.node is node:
+            raise Refused('no server to migrate')
+        kernel = node.kernel
+        attachment = self.api.tables.attachment(
+            self.api.volume, instance_uuid=self.instance)
+        path = self.api.connect(attachment, node, once=True)
+        try:
+            self.api.complete(attachment)
+            new = self._open(node, kernel, path)
+        except Refused:
+            self._delete(attachment)
+            raise
+        if ending == 'never':
+            new.close()
+            self._delete(attachment)
+            return
+        self.stop(old)
+        old.flush()
+        if ending in ('held', 'split'):
+            self._fail_late(old, new, attachment, ending)
+            return
+        if ending == 'early':
+            old.close()
+        self.server, self.attachment = new, attachment
+        self.start(new)
+        new.write(self.choices.randrange(len(self.truth.regions)))
+        old.close()
+        self._delete(first)
+
+    def _fail_late(self, old: truth_module.Server, new: truth_module.Server,
+                   attachment: str, ending: str) -> None:
+        """The destination wrote, then was ended; the source goes on.
+
+        Whichever lost the race for the volume may see errors.
+        """
+        old.may_fail = new.may_fail = True
+        self.start(new)
+        if ending == 'split':
+            self.start(old)
+        self.scheduler.sleep(self.choices.choice((0.0, 1.0, 10.0)))
+        self.stop(new, wait=False)
+        new.close()
+        self._delete(attachment)
+        if self.cloud.row(self.api.volume).owner == old.here:
+            self.start(old)
+
+    def _open(self, node: cloud_module.Node, kernel: cloud_module.Kernel,
+              path: str) -> truth_module.Server:
+        if not kernel.alive:
+            raise Refused('the node has lost power')
+        if not path:
+            raise Refused('served over iSCSI')
+        if path.rpartition('/')[2] not in node.mapper.mapped:
+            raise Violation('I6 device', f'{path} was returned and is not '
+                            f'on {node.host}')
+        server = truth_module.Server(self.truth, node, path)
+        server.read(self.choices.randrange(len(self.truth.regions)))
+        if not server.alive:
+            raise Refused('the node has lost power')
+        return server
+
+    def _retried(self, call: typing.Callable[[], typing.Any]) -> typing.Any:
+        for left in reversed(range(TRIES)):
+            try:
+                return call()
+            except Refused:
+                if not left:
+                    raise
+
+    def _delete(self, attachment: str) -> None:
+        try:
+            self._retried(lambda: self.api.disconnect(attachment))
+        except Refused:
+            # Nova logs it and goes on.
+            self.cloud.note('the attachment is left behind')
+
+    # -- the server ---------------------------------------------------------
+
+    def start(self, server: truth_module.Server) -> None:
+        server.running = True
+        self.writers += 1
+        self.scheduler.spawn(f'server on {server.node.host}', self._work,
+                             server)
+
+    def _work(self, server: truth_module.Server) -> None:
+        try:
+            for _ in range(self.choices.choice((2, 4, 8))):
+                if not server.running:
+                    return
+                number = self.choices.randrange(len(self.truth.regions))
+                what = self.choices.random()
+                if what < 0.5:
+                    server.write(number)
+                elif what < 0.75:
+                    server.flush()
+                else:
+                    server.read(number)
+                if self.choices.random() < 0.3:
+                    self.scheduler.sleep(self.choices.choice((0.1, 2.0)))
+        finally:
+            self.writers -= 1
+
+    def stop(self, server: truth_module.Server, wait: bool = True) -> None:
+        """Pause a server; what it has begun ends."""
+        server.running = False
+        pause = 0.2
+        while wait and self.writers and server.alive:
+            self.scheduler.sleep(pause)
+            pause = min(2 * pause, 30.0)
+
+    # -- the operator, when all is calm -------------------------------------
+
+    def clean_up(self) -> None:
+        """End whatever is left of this server's attachments."""
+        if self.server:
+            self.server.close()
+        self.attachment = self.server = None
+        for found in self.api.tables.attachments_of(self.api.volume):
+            if found['instance_uuid'] == self.instance:
+                attachment = found['id']
+                self.patiently('detach', lambda: self.api.disconnect(
+                    attachment))
+
+    def patiently(self, what: str, call: typing.Callable[
+            [], typing.Any]) -> None:
+        for _ in range(PATIENCE):
+            try:
+                return call()
+            except Refused as error:
+                why = error
+                self.scheduler.sleep(PAUSE)
+        raise Violation('liveness', f'{what} does not succeed: {why}')
+
+    def ensure(self, node: cloud_module.Node) -> None:
+        """A server that has lost its disk gets it again."""
+        if not self.server:
+            return
+        front = self.server.node.mapper.mapped.get(self.server.name)
+        usable = front and not front.table.has(table.Error) and (
+            self.server.alive and not self.server.may_fail
+            and self.api.connected(self.attachment))
+        if not usable:
+            self.clean_up()
+            self.patiently('attach', lambda: self.attach(node))
+        elif self.cloud.row(self.api.volume).owner != self.server.here:
+            # Its first write has to bring the volume.
+            self.server.write(0)
+
+    def check_data(self) -> None:
+        """Read everything through the server's disk."""
+        if self.server:
+            self.stop(self.server)
+            for number in range(len(self.truth.regions)):
+                self.server.read(number)

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cinder's tables in memory, under the product's own row store.
+
+What ``rows.RowStore`` would send to a database is evaluated here: its
+conditions are SQLAlchemy expressions, and only the few kinds of them that it
+uses are understood. Anything else is an error, never a guess.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+
+from cinder.db import models
+import sqlalchemy as sa
+from sqlalchemy.sql import operators
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import rows
+
+Record = dict[str, typing.Any]
+Bound = dict[typing.Any, Record]
+
+_VOLUMES = models.Volume.__table__
+_ATTACHMENTS = models.VolumeAttachment.__table__
+_SNAPSHOTS = models.Snapshot.__table__
+
+
+class Tables:
+    """All rows there are."""
+
+    def __init__(self) -> None:
+        self.volumes: dict[str, Record] = {}
+        self.attachments: dict[str, Record] = {}
+        # The database does not answer.
+        self.away = False
+        # Called after every change of a volume's row.
+        self.changed: typing.Callable[[], None] = lambda: None
+        self._number = 0
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def service(self, node: str) -> None:
+        """Services are known by their nodes."""
+
+    def of(self, table: typing.Any) -> list[Record]:
+        known = {_VOLUMES: self.volumes, _ATTACHMENTS: self.attachments,
+                 _SNAPSHOTS: {}}
+        return list(known[table].values())
+
+    def volume(self, volume_id: str, host: str, **values: typing.Any) -> None:
+        self.volumes[volume_id] = {
+            'id': volume_id, 'host': host, '_name_id': None, 'size': 1,
+            'status': 'creating', 'migration_status': None,
+            'provider_id': None, 'deleted': False, 'project_id': 'project',
+            'group_id': None, 'consistencygroup_id': None, **values}
+
+    def update(self, volume_id: str, **values: typing.Any) -> None:
+        self.volumes[volume_id].update(values)
+        self.changed()
+
+    def destroy(self, volume_id: str) -> None:
+        self.update(volume_id, deleted=True, status='deleted')
+
+    def attachment(self, volume_id: str, **values: typing.Any) -> str:
+        self._number += 1
+        name = f'attachment-{self._number}'
+        self.attachments[name] = {
+            'id': name, 'volume_id': volume_id, 'deleted': False,
+            'attach_status': 'reserved', 'connector': None, **values}
+        return name
+
+    def update_attachment(self, attachment: str,
+                          **values: typing.Any) -> None:
+        self.attachments[attachment].update(values)
+
+    def drop_attachment(self, attachment: str) -> None:
+        self.attachments[attachment]['deleted'] = True
+
+    def attachments_of(self, volume_id: str) -> list[Record]:
+        return [found for found in self.attachments.values()
+                if found['volume_id'] == volume_id and not found['deleted']]
+
+    def row(self, volume_id: str) -> rows.Row:
+        found = self.volumes[volume_id]
+        return rows.Row(
+            *(found[name] for name in (
+                'id', 'host', '_name_id', 'size', 'status',
+                'migration_status', 'provider_id', 'deleted', 'project_id')),
+            tuple(rows._attachment(*(a[name] for name in (
+                'id', 'attach_status', 'instance_uuid', 'connector')))
+                for a in self.attachments_of(volume_id)))
+
+
+class RowStore(rows.RowStore):
+    """The product's row store on these tables.
+
+    ``between`` is called after an UPDATE, before its outcome is read back;
+    it may raise what a database whose answer is lost makes SQLAlchemy raise.
+    """
+
+    def __init__(self, tables: Tables, clock: typing.Any,
+                 between: typing.Callable[[], None]) -> None:
+        super().__init__(clock.monotonic, clock.sleep)
+        self._tables = tables
+        self._between = between
+
+    def _query(self, condition: sa.ColumnElement) -> list[rows.Row]:
+        self._answer()
+        return [self._tables.row(found['id'])
+                for found in self._tables.of(_VOLUMES)
+                if holds(condition, {_VOLUMES: found}, self._tables)]
+
+    def _answer(self) -> None:
+        if self._tables.away:
+            raise sa.exc.OperationalError('SELECT', None, Exception('away'))
+
+    def _update(self, values: dict[str, typing.Any],
+                expected: dict[str, typing.Any],
+                filters: list[sa.ColumnElement]) -> int:
+        self._answer()
+        changed = 0
+        condition = sa.and_(
+            models.Volume.deleted == sa.false(), *filters,
+            *(rows._expects(getattr(models.Volume, name), value)
+              for name, value in expected.items()))
+        for found in self._tables.of(_VOLUMES):
+            if holds(condition, {_VOLUMES: found}, self._tables):
+                found.update(values)
+                changed += 1
+                self._tables.changed()
+        self._between()
+        return changed
+
+    def _service(self, node: str, volume_id: str) -> typing.Any:
+        if self._tables.away:
+            raise exceptions.DatabaseAway(volume=volume_id, reason='away')
+        return types.SimpleNamespace(uuid=node, availability_zone='nova')
+
+
+def holds(expression: typing.Any, bound: Bound, tables: Tables) -> bool:
+    """Whether a condition is true for the rows that are bound."""
+    return value(expression, bound, tables) is True
+
+
+def value(expression: typing.Any, bound: Bound,
+          tables: Tables) -> typing.Any:
+    """What an expression is; None is NULL."""
+    match expression.__visit_name__:
+        case 'column':
+            return bound[expression.table][expression.key]
+        case 'bindparam':
+            return expression.value
+        case 'null':
+            return None
+        case 'true' | 'false':
+            return expression.__visit_name__ == 'true'
+        case 'grouping':
+            return value(expression.element, bound, tables)
+        case 'clauselist' | 'expression_clauselist':
+            return _junction(expression, bound, tables)
+        case 'binary':
+            return _binary(expression, bound, tables)
+        case 'unary' if expression.operator is operators.inv:
+            return not value(expression.element, bound, tables)
+        case 'unary' if expression.operator is operators.exists:
+            return _exists(expression.element, bound, tables)
+    raise NotImplementedError(f'{expression.__visit_name__}: {expression}')
+
+
+def _junction(expression: typing.Any, bound: Bound,
+              tables: Tables) -> bool:
+    parts = (holds(part, bound, tables) for part in expression.clauses)
+    if expression.operator is operators.or_:
+        return any(parts)
+    if expression.operator is operators.and_:
+        return all(parts)
+    raise NotImplementedError(f'{expression}')
+
+
+def _binary(expression: typing.Any, bound: Bound,
+            tables: Tables) -> bool | None:
+    left = value(expression.left, bound, tables)
+    operator = expression.operator
+    if operator is operators.contains_op:
+        text = value(expression.right, bound, tables)
+        return left is not None and text in left
+    right = value(expression.right, bound, tables)
+    if operator is operators.is_:
+        return left is right
+    if operator is operators.is_not:
+        return left is not right
+    if left is None or right is None:
+        return None
+    if operator is operators.in_op:
+        return left in right
+    if operator is operators.eq:
+        return left == right
+    if operator is operators.ne:
+        return left != right
+    raise NotImplementedError(f'{operator}: {expression}')
+
+
+def _exists(query: typing.Any, bound: Bound, tables: Tables) -> bool:
+    """A correlated EXISTS over one table that is not bound yet."""
+    select = query.element if query.__visit_name__ != 'select' else query
+    free = {found for found in _tables_in(select.whereclause)} - bound.keys()
+    table, = free
+    return any(holds(select.whereclause, {**bound, table: found}, tables)
+               for found in tables.of(table))
+
+
+def _tables_in(expression: typing.Any) -> set[typing.Any]:
+    return {part.table for part in sa.sql.visitors.iterate(expression)
+            if part.__visit_name__ == 'column'}
+
+
+def lost_answer() -> Exception:
+    """What SQLAlchemy raises when the connection breaks."""
+    return sa.exc.OperationalError('UPDATE', None, Exception('gone away'))

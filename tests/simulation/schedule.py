@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One schedule: a story, its faults, calm, and what must hold then."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import random
+import sys
+import traceback
+import typing
+from unittest import mock
+import uuid
+
+from cinder_dmclone import names
+from cinder_dmclone import reconciler
+from cinder_dmclone import records
+from cinder_dmclone import rpc
+from cinder_dmclone import service
+from tests.simulation import cloud as cloud_module
+from tests.simulation import control
+from tests.simulation import faults
+from tests.simulation import invariants
+from tests.simulation import nova
+from tests.simulation import scheduler as scheduler_module
+from tests.simulation import stories
+from tests.simulation import truth as truth_module
+from tests.unit.fake import database
+
+Violation = truth_module.Violation
+
+REGIONS = 8
+MAX_STEPS = 60000
+# Virtual seconds: of a story with its faults, and until all is at rest.
+STORY_SECONDS = 20000.0
+REST_SECONDS = 20000.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """All that a schedule depends on.
+
+    :ivar name: tells how to carry it out again
+    :ivar switch: how likely tasks take turns at a call; 0: never, they run
+        until they wait
+    """
+
+    name: str
+    story: stories.Story
+    plan: faults.Plan = dataclasses.field(default_factory=faults.Plan)
+    switch: float = 0.0
+
+    @classmethod
+    def of_seed(cls, seed: int) -> Spec:
+        choices = random.Random(f'spec {seed}')
+        return cls(f'seed/{seed}', stories.of_seed(choices),
+                   faults.Plan.of_seed(choices),
+                   choices.choice((0.02, 0.1, 0.3, 0.7)))
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What came of a schedule."""
+
+    spec: Spec
+    violation: Violation | None = None
+    changes: int = 0
+    messages: int = 0
+    injected: int = 0
+    steps: int = 0
+    trace: list[str] = dataclasses.field(default_factory=list)
+
+
+class Schedule:
+    """Carries out a spec."""
+
+    def __init__(self, spec: Spec, trace: bool) -> None:
+        database.engine()
+        self.spec = spec
+        self.outcome = Outcome(spec)
+        self.choices = random.Random(f'run {spec.name}')
+        self.scheduler = scheduler_module.Scheduler(
+            self.choices, spec.switch, MAX_STEPS)
+        self._tracing = trace
+        self._unexpected: list[str] = []
+
+    def run(self) -> Outcome:
+        with self._patched():
+            try:
+                self._build()
+                self._tell()
+            except Violation as error:
+                self.outcome.violation = error
+            except scheduler_module.Endless as error:
+                self.outcome.violation = Violation('liveness', str(error))
+            except Exception as error:
+                self._note(traceback.format_exc())
+                self.outcome.violation = Violation(
+                    'unexpected', f'{type(error).__name__}: {error}')
+                self.outcome.violation.__cause__ = error
+            finally:
+                self._count()
+                self.scheduler.stop()
+        return self.outcome
+
+    @contextlib.contextmanager
+    def _patched(self) -> typing.Iterator[None]:
+        """Fresh names and surprises are the schedule's own."""
+        fresh = random.Random(f'uuid {self.spec.name}')
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(
+                uuid, 'uuid4', lambda: uuid.UUID(
+                    int=fresh.getrandbits(128), version=4)))
+            # A pure function, and half of the time goes into it.
+            stack.enter_context(mock.patch.object(
+                records, 'parse_tag',
+                functools.lru_cache(4096)(records.parse_tag)))
+            for module in (reconciler, rpc):
+                stack.enter_context(mock.patch.object(
+                    module.LOG, 'exception', self._surprise))
+            if self._tracing:
+                stack.enter_context(mock.patch.object(
+                    reconciler.steps.LOG, 'info', self._log))
+            stack.enter_context(mock.patch.object(
+                service.NodeService, '_tell_user', lambda *rest: None))
+            yield
+
+    def _surprise(self, *rest: object) -> None:
+        """A failure that the product did not expect."""
+        error = sys.exc_info()[1]
+        self._note(traceback.format_exc())
+        if self.scheduler.failure is None:
+            self.scheduler.failure = Violation(
+                'unexpected', f'{type(error).__name__}: {error}')
+            self.scheduler.failure.__cause__ = error
+
+    def _log(self, text: str, values: dict[str, typing.Any]) -> None:
+        self._note('   ' + text % values)
+
+    def _note(self, text: str) -> None:
+        if self._tracing:
+            task = self.scheduler.current()
+            self.outcome.trace.append(
+                f'{self.scheduler.now - 1000:8.1f} '
+                f'{task.name if task else "-":24} {text}')
+
+    # -- the story ----------------------------------------------------------
+
+    def _build(self) -> None:
+        story = self.spec.story
+        self.cloud = cloud_module.Cloud(
+            self.scheduler, self.choices, story.hosts,
+            own_metadata=story.own_metadata)
+        self.cloud.note = self._note
+        first = next(iter(self.cloud.nodes.values()))
+        volume = self.cloud.create(first)
+        self.truth = truth_module.Truth(self.cloud, volume, first, REGIONS)
+        lv = first.group.volumes[names.data_lv(volume)]
+        lv.blocks = self.truth.first_data()
+        lv.flush()
+        self.api = control.Api(self.cloud, volume)
+        self.injector = faults.Injector(self.cloud, self.spec.plan)
+        self.api.fate = self.injector.fate
+        self.watch = invariants.Watch(self.cloud, self.truth)
+        if self._tracing:
+            changed = self.cloud.changed
+
+            def show(call: typing.Any) -> None:
+                self._note(f'   {call} {_short(call.arguments)}')
+                changed(call)
+            self.cloud.changed = show
+        self.novas = [nova.Nova(self.api, self.truth, self.choices, name)
+                      for name in ('server-1', 'server-2')]
+
+    def _tell(self) -> None:
+        teller = stories.Teller(self.cloud, self.api, self.truth,
+                                self.novas, self.choices)
+        self.scheduler.run(self.scheduler.now)
+        told = [self.scheduler.spawn('story', teller.tell, line)
+                for line in self.spec.story.lines]
+        self.scheduler.run(self.scheduler.now + STORY_SECONDS, told)
+        self.scheduler.run(self.scheduler.now
+                           + self.choices.choice((0.0, 3.0, 60.0)))
+        self.injector.repair_all()
+        self._note('-- faults have stopped')
+        self.scheduler.spawn('ending', teller.calm)
+        self._run('the calm', REST_SECONDS)
+        self._note('-- at rest')
+        self.watch.check()
+        invariants.Rest(self.cloud, self.truth).check()
+        self.scheduler.spawn('end', teller.end, self.spec.story.delete)
+        self._run('the end', REST_SECONDS)
+        self.watch.check()
+        invariants.Rest(self.cloud, self.truth).check()
+
+    def _run(self, what: str, seconds: float) -> None:
+        if not self.scheduler.run(self.scheduler.now + seconds):
+            raise Violation('liveness', f'{what} does not come to rest')
+
+    def _count(self) -> None:
+        if hasattr(self, 'injector'):
+            self.outcome.changes = self.injector.changes
+            self.outcome.messages = self.injector.messages
+            self.outcome.injected = self.injector.injected
+        self.outcome.steps = self.scheduler.steps
+
+
+def _short(arguments: tuple[typing.Any, ...]) -> str:
+    return ' '.join(str(one) for one in arguments)[:150]
+
+
+def run(spec: Spec, trace: bool = False) -> Outcome:
+    """Carry a schedule out."""
+    return Schedule(spec, trace).run()

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users, Nova and operators ask for in a schedule."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import typing
+
+from tests.simulation import cloud as cloud_module
+from tests.simulation import control
+from tests.simulation import nova as nova_module
+from tests.simulation import truth as truth_module
+
+ENDINGS = ('success', 'success', 'early', 'never', 'held', 'split')
+
+LATE_SECONDS = 200.0
+
+Step = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Story:
+    """Lines of steps; the lines are told at the same time.
+
+    :ivar delete: whether the volume is deleted in the end
+    """
+
+    hosts: tuple[str, ...]
+    lines: tuple[tuple[Step, ...], ...]
+    delete: bool = True
+    own_metadata: bool = False
+
+
+def line(text: str) -> tuple[Step, ...]:
+    """Steps from text: 'attach b, wait 5, live c success'."""
+    return tuple(tuple(step.split()) for step in text.split(','))
+
+
+def base(text: str, *others: str, delete: bool = True) -> Story:
+    return Story(('a', 'b', 'c'), tuple(map(line, (text, *others))), delete)
+
+
+# For the systematic part: each is disturbed at every step.
+BASE = {
+    'attach': base('attach b'),
+    'here': base('attach a, detach, attach b'),
+    'chain': base('attach b, detach, attach c'),
+    'return': base('attach b, detach, attach a'),
+    'live': base('attach a, live b success'),
+    'live chain': base('attach b, live c early'),
+    'live never': base('attach a, live b never'),
+    'live held': base('attach a, live b held'),
+    'delete': base('attach b, detach, delete'),
+    'extend': base('attach b, detach, extend'),
+    'migrate': base('migrate b, attach b'),
+}
+
+
+# Two calls at the same time, in each of these states.
+STATES = {
+    'new': 'wait 0',
+    'attached': 'attach a',
+    'hydrating': 'attach b',
+    'detached': 'attach b, detach',
+}
+CALLS = ('attach a', 'attach b', 'attach2 a', 'attach2 c', 'detach',
+         'live b success', 'live c held', 'extend', 'migrate c', 'delete',
+         'image', 'drop', 'again')
+
+
+def pair(state: str, one: str, other: str) -> Story:
+    return base(f'{STATES[state]}, meet, {one}', f'meet, {other}')
+
+
+def of_seed(choices: random.Random) -> Story:
+    hosts = ('a', 'b', 'c')[:choices.choice((2, 3, 3))]
+    first = _main_line(choices, hosts)
+    lines = [first]
+    if choices.random() < 0.6:
+        lines.append(_side_line(choices, hosts))
+    return Story(hosts, tuple(lines), choices.random() < 0.7,
+                 choices.random() < 0.2)
+
+
+def _main_line(choices: random.Random,
+               hosts: typing.Sequence[str]) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    attached = False
+    for _ in range(choices.choice((2, 3, 4, 6))):
+        host = choices.choice(hosts)
+        if attached:
+            step = choices.choice((('detach',), ('live', host),
+                                   ('live', host)))
+            if step[0] == 'live':
+                step += (choices.choice(ENDINGS),)
+            attached = step[0] == 'live'
+        else:
+            step = choices.choice((
+                ('attach', host), ('attach', host), ('attach', host),
+                ('extend',), ('migrate', host), ('image',)))
+            attached = step[0] == 'attach'
+        steps.append(step)
+        if choices.random() < 0.4:
+            steps.append(('wait', choices.choice(('1', '5', '30', '300'))))
+    return tuple(steps)
+
+
+def _side_line(choices: random.Random,
+               hosts: typing.Sequence[str]) -> tuple[Step, ...]:
+    """Somebody else asks for the same volume."""
+    steps: list[Step] = []
+    for _ in range(choices.choice((1, 2, 3))):
+        steps.append(('wait', choices.choice(('0', '0', '1', '7', '60'))))
+        host = choices.choice(hosts)
+        steps.append(choices.choice((
+            ('attach2', host), ('attach2', host), ('detach2',), ('drop',),
+            ('extend',), ('migrate', host), ('image',), ('delete',),
+            ('again',), ('kill', host), ('power', host))))
+    return tuple(steps)
+
+
+class Teller:
+    """Carries stories out."""
+
+    def __init__(self, cloud: cloud_module.Cloud, api: control.Api,
+                 truth: truth_module.Truth,
+                 novas: typing.Sequence[nova_module.Nova],
+                 choices: random.Random) -> None:
+        self.cloud = cloud
+        self.api = api
+        self.truth = truth
+        self.first, self.second = novas
+        self.choices = choices
+        self._met = 0
+
+    def tell(self, steps: typing.Sequence[Step]) -> None:
+        for what, *words in steps:
+            self.cloud.note(f'{what} {" ".join(words)}')
+            try:
+                getattr(self, f'_{what}')(*words)
+                self.cloud.note(f'{what}: done')
+            except control.Refused as error:
+                self.cloud.note(f'{what}: {error}')
+
+    def _node(self, host: str) -> cloud_module.Node:
+        return next(node for node in self.cloud.nodes.values()
+                    if node.host == host)
+
+    # -- steps --------------------------------------------------------------
+
+    def _attach(self, host: str) -> None:
+        self.first.attach(self._node(host))
+
+    def _detach(self) -> None:
+        self.first.detach()
+
+    def _live(self, host: str, ending: str) -> None:
+        self.first.live(self._node(host), ending)
+
+    def _attach2(self, host: str) -> None:
+        self.second.attach(self._node(host))
+
+    def _detach2(self) -> None:
+        self.second.detach()
+
+    def _drop(self) -> None:
+        """A user deletes an attachment, whatever goes on."""
+        found = self.api.tables.attachments_of(self.api.volume)
+        if found:
+            self.truth.meddled = True
+            self.api.disconnect(self.choices.choice(found)['id'])
+
+    def _again(self) -> None:
+        """A request for a connection is repeated by somebody."""
+        found = self.api.tables.attachments_of(self.api.volume)
+        if found:
+            again = self.choices.choice(found)
+            nodes = [node for node in self.cloud.nodes.values()
+                     if f'"{node.host}"' in (again['connector'] or '')]
+            self.api.connect(again['id'], self.choices.choice(
+                nodes or list(self.cloud.nodes.values())))
+
+    def _extend(self) -> None:
+        self.api.extend()
+
+    def _migrate(self, host: str) -> None:
+        self.api.move(self._node(host))
+
+    def _image(self) -> None:
+        self.api.image(self.truth)
+
+    def _delete(self) -> None:
+        self.api.delete()
+
+    def _wait(self, seconds: str) -> None:
+        self.cloud.scheduler.sleep(float(seconds))
+
+    def _meet(self) -> None:
+        """Go on when the other line is here too."""
+        self._met += 1
+        while self._met % 2:
+            self.cloud.scheduler.sleep(0.01)
+
+    def _kill(self, host: str) -> None:
+        node = self._node(host)
+        node.kill()
+        self.cloud.scheduler.sleep(5.0)
+        node.start()
+
+    def _power(self, host: str) -> None:
+        node = self._node(host)
+        if node.up:
+            node.lose_power()
+        self.cloud.scheduler.sleep(5.0)
+        node.start()
+
+    # -- when faults have stopped -------------------------------------------
+
+    def calm(self) -> None:
+        """One server keeps the volume; what others left is cleaned up."""
+        # What is late arrives.
+        self.cloud.scheduler.sleep(LATE_SECONDS)
+        row = self.api.tables.volumes[self.api.volume]
+        if row['status'] in ('deleting', 'deleted'):
+            return self._end_deletion()
+        self.second.clean_up()
+        for found in self.api.tables.attachments_of(self.api.volume):
+            if found['id'] != self.first.attachment:
+                attachment = found['id']
+                self.first.patiently('detach', lambda: self.api.disconnect(
+                    attachment))
+        if self.first.attachment:
+            self.api.complete_again(self.first.attachment)
+        nodes = list(self.cloud.nodes.values())
+        self.first.ensure(self.choices.choice(nodes))
+        self.first.check_data()
+
+    def _end_deletion(self) -> None:
+        self.first.clean_up()
+        self.second.clean_up()
+        if not self.api.tables.volumes[self.api.volume]['deleted']:
+            self.first.patiently('delete', self.api.delete)
+
+    def end(self, delete: bool) -> None:
+        row = self.api.tables.volumes[self.api.volume]
+        if row['deleted']:
+            return
+        self.first.check_data()
+        self.first.clean_up()
+        if delete:
+            self.first.patiently('delete', self.api.delete)
+        else:
+            node = self.choices.choice(list(self.cloud.nodes.values()))
+            self.first.patiently('attach', lambda: self.first.attach(node))
+            self.first.check_data()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules that must hold: a fixed choice of them, or with
+``DMCLONE_LONG`` all systematic ones and fresh seeds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import random
+import typing
+import unittest
+
+from tests.simulation import explore
+
+LONG = bool(os.environ.get('DMCLONE_LONG'))
+# One out of so many; none of them divides the number of the variants of a
+# crash or of a message.
+CRASHES = 1 if LONG else 11
+MESSAGES = 1 if LONG else 3
+PAIRS = 1 if LONG else 3
+SEEDS = 20000 if LONG else 600
+
+
+def setUpModule() -> None:
+    if os.environ.get('PYTHONHASHSEED') != '0':
+        raise RuntimeError('Set PYTHONHASHSEED=0: the order of sets is part '
+                           'of a schedule.')
+
+
+class ExploreTest(unittest.TestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        logging.disable(logging.CRITICAL)
+        self.addCleanup(logging.disable, logging.NOTSET)
+
+    def explore(self, names: typing.Iterable[str]) -> None:
+        report = explore.explore(names, explore.Report(),
+                                 lambda report: bool(report.found))
+        print(f'{self.id()}: {report}')
+        if report.found:
+            self.fail(explore.describe(report.found[0].spec.name))
+        self.assertGreater(report.schedules, 50)
+
+    def some(self, names: typing.Iterable[str],
+             step: int) -> typing.Iterable[str]:
+        return itertools.islice(names, 0, None, step)
+
+    def test_every_crash(self) -> None:
+        self.explore(self.some(explore.crashes(), CRASHES))
+
+    def test_every_message(self) -> None:
+        self.explore(self.some(explore.messages(), MESSAGES))
+
+    def test_every_pair(self) -> None:
+        self.explore(self.some(explore.pairs(), PAIRS))
+
+    def test_seeds(self) -> None:
+        first = random.SystemRandom().randrange(10 ** 9) if LONG else 0
+        self.explore(itertools.islice(explore.seeds(first), SEEDS))
+
+
+class BaseTest(unittest.TestCase):
+    """Undisturbed, a story ends as it is meant to."""
+
+    def test_stories(self) -> None:
+        for story in explore.stories.BASE:
+            with self.subTest(story):
+                outcome = explore.undisturbed(story)
+                self.assertIsNone(outcome.violation)
+                self.assertGreater(outcome.changes, 40)
+
+    def test_a_schedule_is_the_same_again(self) -> None:
+        for name in ('seed/5', 'seed/17', 'pair/attached/detach/again/1'):
+            first, second = (explore.describe(name) for _ in range(2))
+            self.assertEqual(first, second)
