@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import random
+import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import testtools
 
@@ -14,12 +16,16 @@ from lab import LabError, RestError
 from lab.processes import wait_for
 from tests.functional import checker
 from tests.functional import environment
+from tests.functional import faults
 
 if typing.TYPE_CHECKING:
     from lab.lab import LabNode
 
 GIB = 1 << 30
-FAULT_FOLDER = '/run/cinder'
+# For what reads or writes a whole volume.
+LONG_SECONDS = 900
+# Less than service_down_time by more than report_interval (lab/config.py).
+REPORTED_SECONDS = 60
 
 # The disk of a target's session: the udev rule keeps links by path away.
 _DISK = '''
@@ -33,6 +39,8 @@ done
 
 # Findings of tests that failed: later ones are not blamed for them.
 _known: set[str] = set()
+# Tests that could not remove what they made.
+_unfinished: list[str] = []
 
 
 @dataclasses.dataclass
@@ -43,6 +51,11 @@ class Attachment:
     volume: str
     node: LabNode
     path: str
+
+    @property
+    def lv(self) -> str:
+        """Uuid of the LV that its device leads to on its node."""
+        return self.path[-36:]
 
 
 class Image:
@@ -57,7 +70,7 @@ class Image:
     def fill(self, at: Attachment) -> None:
         """Write the whole device."""
         at.node.run(f'{self._program} fill {at.path} {self.seed} '
-                    f'{self.size}', timeout=300)
+                    f'{self.size}', timeout=LONG_SECONDS)
 
     def write_command(self, at: Attachment, first: int, count: int,
                       step: int = 1) -> str:
@@ -70,7 +83,8 @@ class Image:
     def write(self, at: Attachment, first: int, count: int,
               step: int = 1) -> None:
         """Write 4 KiB blocks and flush."""
-        at.node.run(self.write_command(at, first, count, step), timeout=300)
+        at.node.run(self.write_command(at, first, count, step),
+                    timeout=LONG_SECONDS)
 
     def difference(self, at: Attachment, first: int = 0,
                    size: int | None = None) -> str:
@@ -86,7 +100,7 @@ class Image:
         over = ' '.join(','.join(str(n) for n in words)
                         for words in self.over)
         result = at.node.run(f'{self._program} {words} {over}', check=False,
-                             timeout=300)
+                             timeout=LONG_SECONDS)
         return result.stderr.strip()
 
 
@@ -104,7 +118,7 @@ def login(node: LabNode, info: dict[str, typing.Any],
              f'-n node.session.auth.username -v {info["auth_username"]} '
              f'-n node.session.auth.password -v {secret} '
              '-n node.session.initial_login_retry_max -v 1 && '
-             f'{target} --login', timeout=90)
+             f'{target} --login')
     return str(wait_for(
         f'disk of {info["target_iqn"]} on {node.name}', lambda: node.run(
             ['sh', '-c', _DISK, 'sh', info['target_iqn']]).stdout.strip()))
@@ -113,11 +127,19 @@ def login(node: LabNode, info: dict[str, typing.Any],
 def logout(node: LabNode, info: dict[str, typing.Any]) -> None:
     """Undo ``login``, however far it came."""
     target = f'iscsiadm -m node -T {info["target_iqn"]}'
-    node.run(f'{target} --logout; {target} -o delete', check=False,
-             timeout=90)
+    node.run(f'{target} --logout; {target} -o delete', check=False)
 
 
-class FunctionalTest(testtools.TestCase):
+@contextlib.contextmanager
+def _gone_is_fine() -> Iterator[None]:
+    try:
+        yield
+    except RestError as error:
+        if error.status != 404:
+            raise
+
+
+class FunctionalTest(faults.Faults):
     """A test in the lab; afterwards the lab must be clean.
 
     ``node1`` and ``node2`` are the nodes.
@@ -132,6 +154,8 @@ class FunctionalTest(testtools.TestCase):
         self.addOnException(self._keep_logs)
         self.addCleanup(self._finish)
         self.restore()
+        if _unfinished:
+            self._clear_away()
 
     # -- after the test -----------------------------------------------------
 
@@ -145,11 +169,25 @@ class FunctionalTest(testtools.TestCase):
 
     def _finish(self) -> None:
         """Check what the test left, remove its volumes, check again."""
+        _unfinished.append(self.id())
         self.restore()
         findings = self._new_findings()
         self.remove_volumes()
         findings += self._new_findings()
+        _unfinished.clear()
         self.assertEqual([], findings, 'left behind')
+
+    def _clear_away(self) -> None:
+        """Remove what earlier tests left; what stays is not news."""
+        for volume, in self.lab.sql('select id from volumes where '
+                                    'deleted = 0'):
+            try:
+                self._remove(volume)
+            except LabError as error:
+                print(f'{volume} of {_unfinished} stays: {error}',
+                      file=sys.stderr)
+        _known.update(self.checker.check())
+        _unfinished.clear()
 
     def _new_findings(self) -> list[str]:
         findings = self.checker.check(known=_known)
@@ -158,21 +196,40 @@ class FunctionalTest(testtools.TestCase):
 
     def restore(self) -> None:
         """Make every node run, reachable and with its service."""
+        for service in self.lab.services:
+            if not service.running():
+                service.start()
         for node in self.lab.nodes:
             if not node.running():
                 node.start()
                 node.wait_booted()
             node.heal()
-            node.run(f'rm -f {FAULT_FOLDER}/dmclone-*')
+            self.disarm(node)
         down = [node for node in self.lab.nodes if not node.volume.running()]
         self.start_services(*down)
+        self._wait_reporting(self.lab.nodes)
 
     def start_services(self, *nodes: LabNode) -> None:
-        """Start cinder-volume and wait until it is up."""
+        """Start cinder-volume and wait until it is up, also for Cinder."""
         for node in nodes:
+            # As the lab has it, whatever a test has written.
+            node.volume.configure()
             node.volume.start()
         for node in nodes:
             node.volume.wait_up()
+        self._wait_reporting(nodes)
+
+    def _wait_reporting(self, nodes: Iterable[LabNode]) -> None:
+        """Wait until Cinder counts on the services of nodes.
+
+        One that was away for long is down until its first report, which
+        comes some seconds after its start.
+        """
+        wanted = {node.volume.host for node in nodes}
+        self.wait('the services to report', lambda: wanted <= {
+            host for host, in self.lab.sql(
+                'select host from services where deleted = 0 and updated_at '
+                f'> utc_timestamp() - interval {REPORTED_SECONDS} second')})
 
     def remove_volumes(self) -> None:
         """Detach and delete what the test made, in whatever state."""
@@ -184,8 +241,9 @@ class FunctionalTest(testtools.TestCase):
         rows = self.lab.sql('select id from volume_attachment where '
                             f"deleted = 0 and volume_id = '{volume}'")
         for attachment, in rows:
-            self.lab.detach_volume(attachment)
-        try:
+            with _gone_is_fine():
+                self.lab.detach_volume(attachment)
+        with _gone_is_fine():
             status = self.lab.volume(volume)['status']
             if status != 'available':
                 self.lab.cinder(
@@ -194,16 +252,8 @@ class FunctionalTest(testtools.TestCase):
                                          'migration_status': 'none',
                                          'attach_status': 'detached'}})
             self.lab.delete_volume(volume)
-        except RestError as error:
-            if error.status != 404:
-                raise
 
     # -- what tests do ------------------------------------------------------
-
-    def wait(self, what: str, condition: Callable[[], object],
-             timeout: float = 180) -> typing.Any:
-        """The first true value of a condition."""
-        return wait_for(what, condition, timeout, 0.2)
 
     def volume(self, node: LabNode, gib: int = 1) -> str:
         """A new volume on a node; its id."""
@@ -223,6 +273,19 @@ class FunctionalTest(testtools.TestCase):
         info = self.lab.connect(attachment, node.number)
         self.lab.complete(attachment)
         return Attachment(attachment, volume, node, info['device_path'])
+
+    def attach_slowly(self, volume: str, lender: LabNode, borrower: LabNode,
+                      attachment: str | None = None) -> Attachment:
+        """Attach elsewhere; the hydration all but stands still.
+
+        It has copied nothing before the brake is on.
+        """
+        self.freeze(borrower, faults.COPYING)
+        at = self.attach(volume, borrower, attachment)
+        self.wait_frozen(borrower)
+        self.brake(at, lender)
+        self.thaw(borrower)
+        return at
 
     def detach(self, at: Attachment) -> None:
         """Detach as Nova does."""
@@ -245,10 +308,10 @@ class FunctionalTest(testtools.TestCase):
             f"where id = '{volume}'")
         return checker.Row(*found, ())
 
-    def wait_complete(self, volume: str, timeout: float = 240) -> None:
+    def wait_complete(self, volume: str) -> None:
         """Wait until a volume hydrates no more."""
         self.wait(f'end of the hydration of {volume}',
-                  lambda: ';' not in self.row(volume).provider_id, timeout)
+                  lambda: ';' not in self.row(volume).provider_id)
 
     def assert_holds(self, image: Image, at: Attachment) -> None:
         """The whole device has to hold this."""
@@ -258,103 +321,10 @@ class FunctionalTest(testtools.TestCase):
         """MD5 of the whole device, as it is on the disk."""
         return at.node.run(
             f'dd if={at.path} bs=4M '
-            'iflag=direct status=none | md5sum', timeout=300).stdout.split(
-            )[0]
-
-    def hydrated(self, volume: str, node: LabNode) -> tuple[int, int] | None:
-        """Regions hydrated and in all; None without a clone."""
-        name = f'dmclone-clone-{self.row(volume).lv}'
-        words = node.run(['dmsetup', 'status', '--noflush', name],
-                         check=False).stdout.split()
-        if len(words) < 7:
-            return None
-        done, total = words[6].split('/')
-        return int(done), int(total)
-
-    def assert_hydrating(self, volume: str, node: LabNode) -> None:
-        """There must be regions that are not here yet."""
-        found = self.hydrated(volume, node)
-        self.assertIsNotNone(found, 'no clone')
-        assert found is not None
-        self.assertLess(*found)
-
-    def brake(self, volume: str, lender: LabNode, borrower: LabNode,
-              milliseconds: int = 100) -> None:
-        """Make a hydration that has just begun all but stand still.
-
-        Nothing of the product is changed: the clone copies one region at a
-        time, and the lender answers each read late.
-        """
-        lv = self.row(volume).lv
-        self._pace(lv, borrower, 1, 1)
-        if milliseconds:
-            lender.run(
-                f'name=$(dmsetup ls | grep -o "dmclone-loan-.*-{lv}"); '
-                'set -- $(dmsetup table "$name"); '
-                f'echo "0 $2 delay $4 $5 {milliseconds}" | '
-                'dmsetup load --readonly "$name" && dmsetup resume "$name"')
-
-    def release(self, volume: str, lender: LabNode,
-                borrower: LabNode) -> None:
-        """Let it run again; what is gone needs no release."""
-        lv = self.row(volume).lv
-        lender.run(
-            f'name=$(dmsetup ls | grep -o "dmclone-loan-.*-{lv}"); '
-            'set -- $(dmsetup table "$name"); [ "$3" != delay ] || { '
-            'echo "0 $2 linear $4 $5" | dmsetup load --readonly "$name" && '
-            'dmsetup resume "$name"; }', check=False)
-        self._pace(lv, borrower, 256, 64, check=False)
-
-    @staticmethod
-    def _pace(lv: str, borrower: LabNode, threshold: int, batch: int,
-              check: bool = True) -> None:
-        name = f'dmclone-clone-{lv}'
-        borrower.run(
-            f'dmsetup message {name} 0 hydration_threshold {threshold} && '
-            f'dmsetup message {name} 0 hydration_batch_size {batch}',
-            check=check)
+            'iflag=direct status=none | md5sum',
+            timeout=LONG_SECONDS).stdout.split()[0]
 
     def error_of(self, call: Callable[[], object]) -> str:
         """The text of the error that a request must end in."""
         error = self.assertRaises(RestError, call)
         return str(error)
-
-    # -- faults -------------------------------------------------------------
-
-    def arm(self, node: LabNode, point: str) -> None:
-        """Let cinder-volume die at a point (see lab/faulty.py), once."""
-        self._arm(node, 'fault', point)
-
-    def freeze(self, node: LabNode, point: str) -> None:
-        """Let cinder-volume wait at a point until ``thaw``."""
-        self._arm(node, 'freeze', point)
-
-    @staticmethod
-    def _arm(node: LabNode, kind: str, point: str) -> None:
-        folder = FAULT_FOLDER
-        node.run(f'install -d -o cinder -g cinder {folder}; '
-                 f'echo "{point}" >{folder}/.draft; '
-                 f'mv {folder}/.draft {folder}/dmclone-{kind}')
-
-    def wait_frozen(self, node: LabNode) -> None:
-        """Wait until the point of ``freeze`` is reached."""
-        self.wait(f'{node.name} to reach the point', lambda: node.run(
-            f'test -e {FAULT_FOLDER}/dmclone-hold', check=False).code == 0)
-
-    @staticmethod
-    def thaw(node: LabNode) -> None:
-        """Let a frozen call go on."""
-        node.run(f'rm -f {FAULT_FOLDER}/dmclone-hold')
-
-    def forget_requests(self) -> None:
-        """Let cinder-api drop requests whose answers will not come.
-
-        It holds a lock for each until the call times out.
-        """
-        self.lab.cinder_api.kill()
-        self.lab.cinder_api.start()
-
-    def wait_dead(self, node: LabNode) -> None:
-        """Wait until a fault has ended cinder-volume."""
-        self.wait(f'end of cinder-volume on {node.name}',
-                  lambda: not node.volume.running())

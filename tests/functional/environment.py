@@ -20,7 +20,8 @@ from collections.abc import Callable
 import testtools
 
 from lab import FAULTY_DRIVER, Lab
-from lab.errors import LabInUse
+from lab.errors import LabError, LabInUse
+from lab.lab import LabNode
 
 LONG = bool(os.environ.get('DMCLONE_LONG'))
 LOGS = pathlib.Path('/var/tmp/cinder-dmclone-functional')
@@ -80,9 +81,11 @@ def keep_logs(test: str, states: str,
     found = found or lab()
     found.collect_logs(place)
     (place / 'state.txt').write_text(states)
-    for node in found.nodes:
-        if node.running():
-            (place / f'{node.name}-dmesg.txt').write_text(
-                node.run('dmesg', check=False).stdout)
+    for node in filter(LabNode.running, found.nodes):
+        try:
+            text = node.run('dmesg', check=False).stdout
+        except (LabError, OSError) as error:
+            text = repr(error)
+        (place / f'{node.name}-dmesg.txt').write_text(text)
     print(f'logs of {test}: {place}', file=sys.stderr)
     return place

@@ -82,7 +82,7 @@ class Inventory:
 
 def take(node: LabNode) -> Inventory:
     """Look at a node."""
-    text = node.run(_SCRIPT, check=False, timeout=60).stdout
+    text = node.run(_SCRIPT, check=False).stdout
     return parse(text)
 
 

@@ -44,10 +44,9 @@ class BootTest(base.FunctionalTest):
         used = self.attach(other, self.node2)
         content = self.image()
         content.write(used, 0, 20, BLOCKS // 20)
-        at = self.attach(volume, self.node2)
-        self.brake(volume, self.node1, self.node2)
+        at = self.attach_slowly(volume, self.node1, self.node2)
         image.write(at, 3, 20, BLOCKS // 21)
-        self.assert_hydrating(volume, self.node2)
+        self.assert_hydrating(at)
         # A copy that was being prepared when the power failed.
         lv, waiting = str(uuid.uuid4()), self.volume(self.node1)
         self.node2.run(f'lvcreate -qy -Wn -Zn -L 64m -n volume-{lv} '
@@ -72,9 +71,8 @@ class BootTest(base.FunctionalTest):
         with self.node2.popen(
                 ['dd', f'if={at.path}', 'bs=4096', f'skip={BLOCKS // 2 + 9}',
                  'count=1', 'iflag=direct', 'status=none']) as read:
-            self.wait('the read to wait', lambda: self.node2.run(
-                "grep -l '^State:.D' /proc/[0-9]*/status",
-                check=False).stdout)
+            self.wait('the read to wait', lambda: 'D' in self.node2.run(
+                'ps -C dd -o stat=', check=False).stdout)
             text = self.node2.volume.cli('status').stdout
             self.assertIn(f'volume {resting} generation 1, front closed',
                           text)
@@ -88,12 +86,12 @@ class BootTest(base.FunctionalTest):
             self.node2.heal()
             self.with_database()
             self.start_services(self.node2)
-            self.assertEqual(0, read.wait(120).code)
+            self.assertEqual(0, read.wait(600).code)
         self.wait('end of a front that nobody needs', lambda: self.front(
             resting, self.node2) not in self.devices(self.node2))
         self.wait('end of the copy', lambda: lv not in self.node2.run(
             'lvs --noheadings -o lv_name').stdout)
-        self.release(volume, self.node1, self.node2)
+        self.release(at, self.node1)
         self.wait_complete(volume)
         self.assert_holds(image, at)
         self.assertEqual('', content.blocks_difference(used))
@@ -103,8 +101,7 @@ class BootTest(base.FunctionalTest):
         """Before its cinder-volume runs, and without a front of its own."""
         volume, image = self.filled(self.node1)
         old = self.row(volume).lv
-        at = self.attach(volume, self.node2)
-        self.brake(volume, self.node1, self.node2)
+        at = self.attach_slowly(volume, self.node1, self.node2)
         self.node1.reboot()
         self.node1.volume.cli('activate')
         found = {name for name in self.devices(self.node1) if old in name
@@ -115,7 +112,7 @@ class BootTest(base.FunctionalTest):
                       f'{self.row(volume).lv}',
                       self.node1.volume.cli('status').stdout)
         # The copying goes on; only its end needs the lender's service.
-        self.release(volume, self.node1, self.node2)
+        self.release(at, self.node1)
         self.wait_complete(volume)
         self.assert_holds(image, at)
         self.start_services(self.node1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lab.lab import LabNode
 from tests.functional import base
+from tests.functional import faults
 
 MARKER = 'old blocks of another tenant '
 FILE_SYSTEM = '11112222-3333-4444-5555-666677778888'
@@ -20,10 +21,12 @@ class ExposureTest(base.FunctionalTest):
         self.node2.run(
             f'yes "{MARKER}" | dd of=/dev/cinder-volumes/filler bs=1M '
             'count=1100 iflag=fullblock oflag=direct; '
-            'lvremove -qq -y cinder-volumes/filler', timeout=300)
+            'lvremove -qq -y cinder-volumes/filler',
+            timeout=base.LONG_SECONDS)
         volume, image = self.filled(self.node1)
+        self.freeze(self.node2, faults.COPYING)
         at = self.attach(volume, self.node2)
-        self.brake(volume, self.node1, self.node2, milliseconds=0)
+        self.wait_frozen(self.node2)
         lv = self.row(volume).lv
         under = self.node2.run(
             f'dd if=/dev/cinder-volumes/volume-{lv} bs=1M skip=1000 count=1 '
@@ -33,8 +36,8 @@ class ExposureTest(base.FunctionalTest):
                                   at.path], check=False)
         self.assertNotEqual(0, refused.code)
         self.assertEqual('', image.difference(at))
-        self.assert_hydrating(volume, self.node2)
-        self.release(volume, self.node1, self.node2)
+        self.assert_hydrating(at)
+        self.thaw(self.node2)
         self.wait_complete(volume)
         self.assert_holds(image, at)
 
@@ -45,12 +48,10 @@ class ExposureTest(base.FunctionalTest):
         """
         volume = self.volume(self.node1)
         at = self.attach(volume, self.node1)
-        self.node1.run(f'mkfs.ext4 -q -U {FILE_SYSTEM} {at.path}',
-                       timeout=120)
+        self.node1.run(f'mkfs.ext4 -q -U {FILE_SYSTEM} {at.path}')
         self.assert_unseen(self.node1)
         self.detach(at)
-        at = self.attach(volume, self.node2)
-        self.brake(volume, self.node1, self.node2)
+        at = self.attach_slowly(volume, self.node1, self.node2)
         lv = self.row(volume).lv
         found = self.node2.run(
             f'blockdev --getro /dev/mapper/dmclone-source-{lv}; '
@@ -66,7 +67,7 @@ class ExposureTest(base.FunctionalTest):
         self.assertEqual('1', protected.stdout.strip())
         for node in self.lab.nodes:
             self.assert_unseen(node)
-        self.release(volume, self.node1, self.node2)
+        self.release(at, self.node1)
         self.wait_complete(volume)
         self.assert_unseen(self.node2)
 

@@ -79,7 +79,7 @@ class Client:
             f'-n node.session.auth.username -v {info["auth_username"]} '
             f'-n node.session.auth.password -v {secret} '
             '-n node.session.initial_login_retry_max -v 1 && '
-            f'{target} --login', timeout=90)
+            f'{target} --login')
         return str(wait_for(f'disk of {self.host}',
                             lambda: self.disk(info)))
 
@@ -93,7 +93,7 @@ class Client:
         """End the session and forget the target, however far it came."""
         target = f'iscsiadm -m node -T {info["target_iqn"]} -I {self.face}'
         self.node.run(f'{target} --logout; {target} -o delete',
-                      check=False, timeout=90)
+                      check=False)
 
 
 class InPlaceTest(base.FunctionalTest):

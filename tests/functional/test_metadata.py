@@ -28,12 +28,11 @@ class MetadataTest(base.FunctionalTest):
     def test_finish_believes_only_what_is_on_the_disk(self) -> None:
         """H7: the in-core count runs ahead."""
         volume, image = self.filled(self.node1)
-        at = self.attach(volume, self.node2)
-        self.brake(volume, self.node1, self.node2)
+        at = self.attach_slowly(volume, self.node1, self.node2)
         lv = self.row(volume).lv
         # The first thing the swap does.
         self.freeze(self.node2, 'dm.apply:before:dmclone-source')
-        self.release(volume, self.node1, self.node2)
+        self.release(at, self.node1)
         self.wait_frozen(self.node2)
         try:
             self.node2.run(_PROBE.format(lv=lv))
@@ -48,8 +47,7 @@ class MetadataTest(base.FunctionalTest):
     def test_lost_metadata_is_never_formatted_again(self) -> None:
         """H8: an empty clone would show the volume as it was long ago."""
         volume, image = self.filled(self.node1)
-        at = self.attach(volume, self.node2)
-        self.brake(volume, self.node1, self.node2)
+        at = self.attach_slowly(volume, self.node1, self.node2)
         image.write(at, 5, 40, 6000)
         record, lv = self.row(volume).provider_id, self.row(volume).lv
         meta = f'/dev/cinder-volumes/dmclone-meta-{lv}'
@@ -74,6 +72,6 @@ class MetadataTest(base.FunctionalTest):
                        'rm /var/tmp/meta')
         self.assertEqual(at.path, self.lab.connect(at.id, 2)['device_path'])
         self.assertEqual('', image.blocks_difference(at))
-        self.release(volume, self.node1, self.node2)
+        self.release(at, self.node1)
         self.wait_complete(volume)
         self.assert_holds(image, at)

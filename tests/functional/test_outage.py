@@ -41,12 +41,11 @@ class OutageTest(base.FunctionalTest):
 
     def hydrating(self) -> tuple[base.Attachment, base.Image]:
         volume, image = self.filled(self.node1)
-        at = self.attach(volume, self.node2)
-        self.brake(volume, self.node1, self.node2)
+        at = self.attach_slowly(volume, self.node1, self.node2)
         # The source has its path, the copying runs.
         self.wait('the copying', lambda: 'no_hydration' not in self.node2.run(
             'dmsetup status --noflush --target clone').stdout)
-        self.assert_hydrating(volume, self.node2)
+        self.assert_hydrating(at)
         return at, image
 
     def read(self, at: base.Attachment, block: int) -> Command:
@@ -57,7 +56,7 @@ class OutageTest(base.FunctionalTest):
 
     def ends(self, *commands: Command) -> list[Result]:
         """The commands' results; none may have failed."""
-        results = [command.wait(180) for command in commands]
+        results = [command.wait(600) for command in commands]
         for result in results:
             self.assertEqual(0, result.code, result.stderr)
         return results
@@ -86,13 +85,13 @@ class OutageTest(base.FunctionalTest):
         return read
 
     def finish(self, at: base.Attachment, image: base.Image) -> None:
-        self.release(at.volume, self.node1, self.node2)
+        self.release(at, self.node1)
         self.wait_complete(at.volume)
         self.assert_holds(image, at)
 
     def test_partition_of_25_seconds_only_delays_io(self) -> None:
         at, image = self.hydrating()
-        before = self.hydrated(at.volume, self.node2)
+        before = self.hydrated(at)
         self.node1.partition()
         cut = time.monotonic()
         read = self.read(at, END)
@@ -105,8 +104,7 @@ class OutageTest(base.FunctionalTest):
         self.ends(read, write)
         assert before is not None
         self.wait('progress of the hydration',
-                  lambda: (self.hydrated(at.volume, self.node2)
-                           or (0, 0))[0] > before[0] + 2)
+                  lambda: (self.hydrated(at) or (0, 0))[0] > before[0] + 2)
         self.finish(at, image)
 
     def test_failed_path_is_reinstated_for_the_right_disk_only(self) -> None:
@@ -118,10 +116,13 @@ class OutageTest(base.FunctionalTest):
         (iqn,) = self.node2.run(
             'cat /sys/class/iscsi_session/*/targetname').stdout.split()
         self.node1.run('lvcreate -qq -y -Wn -L 1G -n decoy cinder-volumes')
+        # When the service has put the right disk in its place.
+        self.addCleanup(self._remove_decoy)
+        self.addCleanup(self.restore)
         read = self.fail_path(at)
         self.node1.volume.kill()
         self.node1.run([f'{self.lab.venv}/bin/python', '-c', _DECOY.format(
-            iqn=iqn, serial=at.volume[::-1])], timeout=120)
+            iqn=iqn, serial=at.volume[::-1])])
         self.node1.heal()
         self.wait('refusal of the disk', lambda: 'is not the lender\'s '
                   'volume' in self.node2.volume.new_log())
@@ -130,11 +131,13 @@ class OutageTest(base.FunctionalTest):
         # The lender's service puts the right disk there again.
         self.start_services(self.node1)
         self.ends(read)
-        self.assertEqual('A', self.path_state(at.volume))
-        self.node1.run('rmdir /sys/kernel/config/target/core/*/decoy',
-                       check=False)
-        self.node1.run('lvremove -qq -y cinder-volumes/decoy')
+        self.wait('the path', lambda: self.path_state(at.volume) == 'A')
         self.finish(at, image)
+
+    def _remove_decoy(self) -> None:
+        self.wait('end of the decoy', lambda: self.node1.run(
+            'rmdir /sys/kernel/config/target/core/*/decoy; '
+            'lvremove -qq -y cinder-volumes/decoy', check=False).code == 0)
 
     def test_stuck_read_does_not_freeze_the_swap(self) -> None:
         """H16: complete by overwriting, a read waits for a dead lender."""

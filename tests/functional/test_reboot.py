@@ -37,10 +37,9 @@ class RebootTest(base.FunctionalTest):
     def move(self, lender: LabNode, borrower: LabNode) -> Move:
         """Begin to move a volume and write to it meanwhile."""
         volume, image = self.filled(lender)
-        at = self.attach(volume, borrower)
-        self.brake(volume, lender, borrower)
+        at = self.attach_slowly(volume, lender, borrower)
         image.write(at, 9, 20, BLOCKS // 21)
-        self.assert_hydrating(volume, borrower)
+        self.assert_hydrating(at)
         return Move(at, image, lender)
 
     def finish(self, move: Move) -> None:
@@ -49,7 +48,7 @@ class RebootTest(base.FunctionalTest):
         self.wait(f'{at.path}', lambda: at.node.run(
             ['test', '-e', at.path], check=False).code == 0)
         move.image.write(at, 13, 20, BLOCKS // 22)
-        self.release(at.volume, move.lender, at.node)
+        self.release(at, move.lender)
         self.wait_complete(at.volume)
         self.assert_holds(move.image, at)
 

@@ -6,6 +6,7 @@ import concurrent.futures
 
 from tests.functional import base
 from tests.functional import environment
+from tests.functional import faults
 
 BLOCKS = base.GIB // 4096
 
@@ -18,12 +19,15 @@ class RelocationTest(base.FunctionalTest):
         at = self.attach(volume, self.node1)
         written = self.checksum(at)
         self.detach(at)
+        self.freeze(self.node2, faults.COPYING)
         at = self.attach(volume, self.node2)
-        self.brake(volume, self.node1, self.node2, milliseconds=0)
-        self.assertEqual('', image.difference(at, size=1 << 20))
+        self.wait_frozen(self.node2)
+        # Nothing is here yet.
+        self.assertEqual('', image.difference(at, size=64 << 20))
+        self.assert_hydrating(at)
+        self.thaw(self.node2)
+        # While it arrives.
         self.assertEqual(written, self.checksum(at))
-        self.assert_hydrating(volume, self.node2)
-        self.release(volume, self.node1, self.node2)
         self.wait_complete(volume)
         self.assertEqual(written, self.checksum(at))
         self.assertEqual('node2@dmclone#dmclone', self.row(volume).host)
@@ -40,16 +44,15 @@ class RelocationTest(base.FunctionalTest):
 
     def test_writes_during_hydration_survive(self) -> None:
         volume, image = self.filled(self.node1)
-        at = self.attach(volume, self.node2)
-        self.brake(volume, self.node1, self.node2)
+        at = self.attach_slowly(volume, self.node1, self.node2)
         # Single blocks all over, whole regions in a row, the very end.
         image.write(at, 7, 24, BLOCKS // 25)
         image.write(at, BLOCKS // 2, 160)
         image.write(at, BLOCKS - 16, 16)
         self.assertEqual('', image.difference(
             at, base.GIB // 2, base.GIB // 2 + (2 << 20)))
-        self.assert_hydrating(volume, self.node2)
-        self.release(volume, self.node1, self.node2)
+        self.assert_hydrating(at)
+        self.release(at, self.node1)
         # Also while it runs at full speed, and over what has arrived.
         image.write(at, 3, 200, BLOCKS // 201)
         self.wait_complete(volume)
@@ -74,8 +77,7 @@ class RelocationTest(base.FunctionalTest):
     def test_the_old_copy_goes_only_after_completion(self) -> None:
         volume, image = self.filled(self.node1)
         old = self.row(volume).lv
-        at = self.attach(volume, self.node2)
-        self.brake(volume, self.node1, self.node2)
+        at = self.attach_slowly(volume, self.node1, self.node2)
         new = self.row(volume).lv
         # Whatever makes the lender look, it keeps its copy.
         self.node1.volume.kill()
@@ -83,8 +85,8 @@ class RelocationTest(base.FunctionalTest):
         tags = self.node1.run(['lvs', '--noheadings', '-o', 'lv_tags',
                                f'cinder-volumes/volume-{old}']).stdout
         self.assertRegex(tags, f'dmclone.lent/2/{volume}/node2#dmclone/{new}')
-        self.assert_hydrating(volume, self.node2)
-        self.release(volume, self.node1, self.node2)
+        self.assert_hydrating(at)
+        self.release(at, self.node1)
         self.wait('release of the old copy', lambda: old not in
                   self.node1.run('lvs --noheadings -o lv_name').stdout)
         self.assertNotIn(';', self.row(volume).provider_id)
@@ -92,10 +94,9 @@ class RelocationTest(base.FunctionalTest):
 
     def test_delete_while_hydrating(self) -> None:
         volume, _ = self.filled(self.node1)
-        at = self.attach(volume, self.node2)
-        self.brake(volume, self.node1, self.node2)
+        at = self.attach_slowly(volume, self.node1, self.node2)
         self.detach(at)
-        self.assert_hydrating(volume, self.node2)
+        self.assert_hydrating(at)
         self.lab.delete_volume(volume)
 
     def test_client_creates_extends_and_migrates(self) -> None:
@@ -126,8 +127,7 @@ class RelocationTest(base.FunctionalTest):
 
     def test_extend_while_hydrating(self) -> None:
         volume, image = self.filled(self.node1)
-        at = self.attach(volume, self.node2)
-        self.brake(volume, self.node1, self.node2)
+        at = self.attach_slowly(volume, self.node1, self.node2)
         self.detach(at)
         self.lab.wait_volume(volume, 'available')
         self.lab.cinder('POST', f'/volumes/{volume}/action',
@@ -135,13 +135,13 @@ class RelocationTest(base.FunctionalTest):
         self.wait('the extension', lambda: self.row(volume).size == 2
                   and self.row(volume).status == 'available')
         at = self.attach(volume, self.node2)
-        self.assert_hydrating(volume, self.node2)
+        self.assert_hydrating(at)
         # Across the old end, and up to the new one.
         tail = self.image()
         image.write(at, BLOCKS - 8, 8)
         tail.write(at, BLOCKS, 64)
         tail.write(at, 2 * BLOCKS - 16, 16)
-        self.release(volume, self.node1, self.node2)
+        self.release(at, self.node1)
         self.wait_complete(volume)
         self.assert_holds(image, at)
         self.assertEqual('', tail.blocks_difference(at))

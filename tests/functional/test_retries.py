@@ -62,7 +62,8 @@ class RetriesTest(base.FunctionalTest):
             detach.result()
             self.lab.wait_volume(volume, 'available')
             self.assertEqual('1', self.row(volume).provider_id)
-            self.assertEqual([f'volume-{volume}'], self.lvs())
+            self.wait('end of the copy',
+                      lambda: self.lvs() == [f'volume-{volume}'])
         at = self.attach(volume, self.node2)
         self.assert_holds(image, at)
 
@@ -85,4 +86,4 @@ class RetriesTest(base.FunctionalTest):
         self.assertIsInstance(attach.exception(), RestError)
         detach.result()
         delete.result()
-        self.assertEqual([], self.lvs())
+        self.wait('end of the LVs', lambda: not self.lvs())

@@ -59,7 +59,7 @@ class SetupTest(base.FunctionalTest):
              f'PATH={venv}/bin:/usr/sbin:/usr/bin:/sbin:/bin; exec '
              'setpriv --reuid cinder --regid cinder --init-groups '
              f'python -W ignore - {CHECKED}'], input=PROGRAM,
-            timeout=180).stdout.splitlines()
+            timeout=600).stdout.splitlines()
 
     def undo(self, command: str) -> None:
         """Run a command on the node afterwards, whatever happens."""
