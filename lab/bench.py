@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 
-from lab import account, entry, figures, install
+from lab import account, entry, figures, install, races
 from lab.account import Cost
 from lab.figures import Aim, Figure
 from lab.lab import Lab
@@ -29,6 +29,9 @@ def _arguments() -> argparse.Namespace:
                         help='write all figures and samples there, too')
     parser.add_argument('--quick', action='store_true',
                         help='one repetition instead of several')
+    parser.add_argument('--races', action='store_true',
+                        help='measure ways to change a row that others '
+                        'change, on a Galera cluster, and nothing else')
     parser.add_argument('--name', default=entry.lab_name('bench'),
                         help='name of the lab (default: %(default)s)')
     return parser.parse_args()
@@ -148,6 +151,12 @@ def _run(args: argparse.Namespace) -> int:
         expect(args.json.absolute().parent.is_dir(),
                f'no directory for {args.json}')
     begin = time.monotonic()
+    if args.races:
+        found = races.compare(24 if args.quick else 60, _PROGRAM)
+        print('\n'.join([races.HEADING, *map(str, found)]))
+        if args.json:
+            args.json.write_text(races.report(found))
+        return 0
     times = 1 if args.quick else 3
     # No overwriting of deleted volumes beside a measurement; a paused
     # service is not taken for dead.

@@ -20,6 +20,10 @@ PACKAGES = (
     'e2fsprogs', 'fio', 'gcc', 'iproute2', 'kmod', 'libc6-dev', 'lvm2',
     'mariadb-client-core', 'mariadb-server-core', 'open-iscsi', 'procps',
     'python3-venv', 'rabbitmq-server', 'sudo', 'udev', 'user-mode-linux')
+# What a Galera cluster needs beside them (mariadb-server has the script by
+# which a node joins, galera-4 comes with it), with a proxy in front, and where
+# tooz's locks are.
+GALERA_PACKAGES = ('haproxy', 'mariadb-server', 'redis-server', 'rsync')
 # What a lab with Nova needs beside them; nothing of it comes as a service of
 # the machine.
 NOVA_PACKAGES = (
@@ -146,6 +150,12 @@ def ensure() -> pathlib.Path:
     with locked(cache_directory() / 'packages.lock'):
         install_packages()
     return base_virtualenv()
+
+
+def ensure_galera() -> None:
+    """Install what a Galera cluster needs beside what ensure() gave."""
+    with locked(cache_directory() / 'packages.lock'):
+        install_packages(GALERA_PACKAGES)
 
 
 def ensure_nova(base: pathlib.Path, more: Sequence[str]) -> pathlib.Path:

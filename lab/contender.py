@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways to change a volume's row while others do, for lab.crew.
+
+Every way makes the same change, an offer with a copy that has never been
+before, of the row as it was read.
+"""
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+import typing
+import uuid
+from collections.abc import Callable
+
+from cinder import context as cinder_context
+from cinder.db import api
+from cinder.db import models
+from oslo_config import cfg
+from oslo_db import exception as db_exc
+import sqlalchemy as sa
+from tooz import coordination
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import records
+from cinder_dmclone import rows
+
+# What was read, and what was written on the strength of it.
+Claim = tuple[str, str]
+
+_PURPOSE = rows.Purpose(None)
+
+
+def turns(task: dict[str, typing.Any],
+          start: Callable[[], None]) -> dict[str, typing.Any]:
+    """Change volumes so many times; how long each took, in seconds."""
+    cfg.CONF.set_override('mysql_wsrep_sync_wait', task.get('sync'),
+                          'database')
+    seconds, claims = [], []
+    with _ways(task) as way:
+        # What is done once in a process is not measured.
+        volume = random.choice(task['volumes'])
+        claims.append((volume, *way(volume)))
+        start()
+        begin = time.monotonic()
+        for _ in range(task['turns']):
+            volume = random.choice(task['volumes'])
+            turn = time.monotonic()
+            claims.append((volume, *way(volume)))
+            seconds.append(time.monotonic() - turn)
+    return {'seconds': seconds, 'claims': claims, 'begin': begin,
+            'end': time.monotonic(), 'deadlocks': start.deadlocks}
+
+
+@contextlib.contextmanager
+def _ways(task: dict[str, typing.Any]) -> typing.Iterator[
+        Callable[[str], Claim]]:
+    if not task.get('locks'):
+        yield {'swap': _swap, 'for update': _for_update}[task['way']]
+        return
+    coordinator = coordination.get_coordinator(
+        task['locks'], uuid.uuid4().hex.encode())
+    coordinator.start(start_heart=True)
+    try:
+        yield lambda volume: _locked(coordinator, volume)
+    finally:
+        coordinator.stop()
+
+
+def _next(provider_id: str) -> str:
+    record = records.ProviderId.parse(provider_id)
+    return str(records.ProviderId(record.generation, offer=_copy()))
+
+
+def _copy() -> records.Location:
+    return records.Location('b@lab', str(uuid.uuid4()))
+
+
+def _swap(volume: str) -> Claim:
+    store = rows.RowStore()
+    while True:
+        row = store.get(volume)
+        assert row and row.provider_id
+        with contextlib.suppress(exceptions.RowChanged):
+            changed = store.offer(row, _copy(), _PURPOSE)
+            assert changed.provider_id
+            return row.provider_id, changed.provider_id
+
+
+def _for_update(volume: str) -> Claim:
+    while True:
+        with contextlib.suppress(db_exc.DBDeadlock):
+            context = cinder_context.get_admin_context()
+            with api.main_context_manager.writer.using(context) as session:
+                old = _select(session, volume, lock=True)
+                new = _next(old)
+                _update(session, volume, new)
+            return old, new
+
+
+def _locked(coordinator: coordination.CoordinationDriver,
+            volume: str) -> Claim:
+    """As Cinder's own code does: read and save, each on its own."""
+    with coordinator.get_lock(f'volume-{volume}'.encode()):
+        old = _repeated(api.main_context_manager.reader,
+                        lambda session: _select(session, volume))
+        new = _next(old)
+        _repeated(api.main_context_manager.writer,
+                  lambda session: _update(session, volume, new))
+        return old, new
+
+
+def _repeated(mode: typing.Any, work: Callable[[typing.Any], typing.Any],
+              ) -> typing.Any:
+    while True:
+        with contextlib.suppress(db_exc.DBDeadlock):
+            with mode.using(cinder_context.get_admin_context()) as session:
+                return work(session)
+
+
+def _select(session: typing.Any, volume: str, lock: bool = False) -> str:
+    """Read the volume and all that must hold for it to be moved."""
+    query = session.query(
+        models.Volume.provider_id, models.Volume.status,
+        models.Volume.migration_status,
+        api.volume_has_snapshots_filter(),
+        sa.exists().where(
+            models.VolumeAttachment.volume_id == models.Volume.id,
+            models.VolumeAttachment.deleted == sa.false())).filter(
+                models.Volume.id == volume,
+                models.Volume.deleted == sa.false())
+    found = (query.with_for_update(of=models.Volume) if lock
+             else query).one()
+    if found[1:] != ('available', 'migrating', False, False):
+        raise AssertionError(f'volume {volume} is {found}')
+    return found[0]
+
+
+def _update(session: typing.Any, volume: str, new: str) -> None:
+    session.query(models.Volume).filter(models.Volume.id == volume).update(
+        {'provider_id': new}, synchronize_session=False)

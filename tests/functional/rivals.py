@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the processes of test_galera do to the same volumes, for lab.crew.
+
+Each is cinder-api (Cinder's own code), cinder-volume on some node (the
+driver's RowStore) and a reconciler that meddles, in random order.
+"""
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+import typing
+import uuid
+from collections.abc import Callable
+
+from cinder import context as cinder_context
+from cinder import exception
+from cinder import objects
+from cinder.db import api as db_api
+from cinder.objects import base
+from cinder.volume import api as volume_api
+from cinder.volume import rpcapi
+from oslo_db import exception as db_exc
+import sqlalchemy as sa
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import records
+from cinder_dmclone import rows
+from lab.races import NODES
+
+Task = dict[str, typing.Any]
+
+
+class Failed(Exception):
+    """Cinder's API failed, as it does on a cluster of equal nodes.
+
+    It tries no COMMIT again that was refused, and looks for what it has just
+    written on a node that does not have it yet.
+    """
+
+
+# What Cinder's API answers if a volume is not as it must be.
+_REFUSED = (exception.InvalidVolume, exception.VolumeNotFound,
+            exception.InvalidHost, Failed)
+
+
+@contextlib.contextmanager
+def _asking() -> typing.Iterator[None]:
+    try:
+        yield
+    except (db_exc.DBDeadlock,
+            exception.VolumeAttachmentNotFound) as error:
+        raise Failed from error
+
+
+def _context() -> cinder_context.RequestContext:
+    return cinder_context.RequestContext('user', 'project', is_admin=True)
+
+
+def _copy(row: rows.Row) -> records.Location:
+    node = random.choice([node for node in NODES if node != row.node])
+    return records.Location(node, str(uuid.uuid4()))
+
+
+class Rival:
+    """One process; notes every change that it was told it made."""
+
+    def __init__(self, volumes: list[str]) -> None:
+        self._volumes = list(volumes)
+        self._store = rows.RowStore()
+        self._api = volume_api.API()
+        self.claims: list[tuple[str, str, str, str]] = []
+        self.refused = 0
+
+    def turn(self) -> None:
+        """Try one thing on one volume."""
+        volume = random.choice(self._volumes)
+        act = random.choices(
+            (self._attach, self._migrate, self._move, self._delete),
+            (6, 4, 4, 1 if len(self._volumes) > 1 else 0))[0]
+        try:
+            act(volume)
+        except exceptions.RowChanged:
+            self.refused += 1
+        except _REFUSED:
+            self.refused += 1
+            row = self._store.get(volume)
+            if row and row.deleted:
+                self._volumes.remove(volume)
+
+    def _note(self, step: str, before: rows.Row, after: rows.Row) -> rows.Row:
+        self.claims.append((step, before.id, before.provider_id or '',
+                            after.provider_id or ''))
+        return after
+
+    # -- the users ------------------------------------------------------
+
+    def _attach(self, volume: str) -> None:
+        found = objects.Volume.get_by_id(_context(), volume)
+        instance = str(uuid.uuid4())
+        made: list[str] = []
+        try:
+            try:
+                with _asking():
+                    self._api.attachment_create(_context(), found, instance)
+            finally:
+                # Also of a request that failed half way.
+                row = self._store.get(volume)
+                made = [one.id for one in row.attachments
+                        if one.instance == instance] if row else []
+            self._move(volume)
+        finally:
+            for one in made:
+                self.claims.append(('reserve', volume, '', one))
+                self._detach(volume, one)
+
+    def _detach(self, volume: str, attachment: str) -> None:
+        """Until it is gone: Cinder itself may look at a node that lags."""
+        while True:
+            with contextlib.suppress(db_exc.DBDeadlock):
+                objects.Volume.get_by_id(_context(), volume).finish_detach(
+                    attachment)
+            row = self._store.get(volume)
+            assert row
+            if not row.attachment(attachment):
+                return
+
+    def _migrate(self, volume: str) -> None:
+        found = objects.Volume.get_by_id(_context(), volume)
+        node = random.choice(NODES)
+        with _asking():
+            self._api.migrate_volume(_context(), found, f'{node}#pool', None,
+                                     False, False)
+        # From here on as VolumeManager.migrate_volume does.
+        self._migration(volume, 'migrating')
+        try:
+            self._move(volume)
+        finally:
+            self._migration(volume, 'success')
+
+    @staticmethod
+    def _migration(volume: str, status: str) -> None:
+        while True:
+            with contextlib.suppress(db_exc.DBDeadlock):
+                db_api.volume_update(_context(), volume,
+                                     {'migration_status': status})
+                return
+
+    def _delete(self, volume: str) -> None:
+        found = objects.Volume.get_by_id(_context(), volume)
+        with _asking():
+            self._api.delete(_context(), found)
+        self.claims.append(('delete', volume, '', ''))
+        row = self._store.get(volume)
+        while row and row.offer:
+            with contextlib.suppress(exceptions.RowChanged):
+                self._note('withdraw', row, self._store.withdraw(row))
+            row = self._store.get(volume)
+        while True:
+            with contextlib.suppress(db_exc.DBDeadlock):
+                db_api.volume_destroy(_context(), volume)
+                return
+
+    # -- the driver -----------------------------------------------------
+
+    def _move(self, volume: str) -> None:
+        """Go on with a volume from wherever it is found."""
+        row = self._store.get(volume)
+        assert row
+        purpose = rows.Purpose(row.attachments[0].id if row.attachments
+                               else None)
+        if row.source and not row.offer:
+            row = self._note('complete', row, self._store.complete(row))
+        if not row.offer:
+            row = self._note('offer', row, self._store.offer(
+                row, _copy(row), purpose))
+        assert row.offer
+        if random.random() < 0.3:
+            self._note('withdraw', row, self._store.withdraw(row))
+        else:
+            self._note('commit', row, self._store.commit(
+                row, rows.Owner(row.offer, 'pool'), purpose))
+
+
+def race(task: Task, start: typing.Any) -> Task:
+    """Try this and that until so many seconds are over."""
+    rival = Rival(task['volumes'])
+    random.seed(task['seed'])
+    start()
+    end = time.monotonic() + task['seconds']
+    while time.monotonic() < end:
+        rival.turn()
+    return {'claims': rival.claims, 'refused': rival.refused,
+            'deadlocks': start.deadlocks}
+
+
+def services(task: Task, start: Callable[[], None]) -> Task:
+    """Register a cinder-volume for each node."""
+    start()
+    for node in NODES:
+        objects.Service(
+            _context(), host=node, binary='cinder-volume',
+            topic='cinder-volume', availability_zone='nova', report_count=1,
+            rpc_current_version=rpcapi.VolumeAPI.RPC_API_VERSION,
+            object_current_version=base.OBJ_VERSIONS.get_current()).create()
+    return {}
+
+
+# -- one thing at a time ----------------------------------------------------
+
+def _through(port: int) -> sa.Engine:
+    """Connect to one node from now on."""
+    engine = db_api.get_engine()
+    engine.dispose()
+
+    @sa.event.listens_for(engine, 'do_connect')
+    def connect(dialect: object, record: object, arguments: object,
+                options: dict[str, typing.Any]) -> None:
+        options['port'] = port
+    return engine
+
+
+def _offer(volume: str) -> rows.Row:
+    store = rows.RowStore()
+    row = store.get(volume)
+    assert row
+    return store.offer(row, _copy(row), rows.Purpose(None))
+
+
+def conflict(task: Task, start: typing.Any) -> Task:
+    """Change a row that another node changes just before the COMMIT."""
+    store, engine = rows.RowStore(), _through(task['port'])
+    start()
+    row = store.get(task['volume'])
+    assert row
+
+    def rival(connection: object) -> None:
+        other = sa.create_engine(task['rival'])
+        with other.begin() as change:
+            change.execute(sa.text('UPDATE volumes SET display_name = '
+                                   "'rival' WHERE id = :id"),
+                           {'id': row.id})
+        other.dispose()
+    sa.event.listen(engine, 'commit', rival, once=True)
+    after = store.offer(row, _copy(row), rows.Purpose(None))
+    return {'provider_id': after.provider_id, 'deadlocks': start.deadlocks}
+
+
+def lag(task: Task, start: typing.Any) -> Task:
+    """Change a row on one node, look at it on another that lags."""
+    start()
+    _through(task['port'])
+    offered = _offer(task['volume'])
+    engine = _through(task['lagging'])
+    with engine.connect() as connection:
+        plain = connection.execute(
+            sa.text('SELECT provider_id FROM volumes WHERE id = :id'),
+            {'id': task['volume']}).scalar_one()
+    engine.dispose()
+    row = rows.RowStore().get(task['volume'])
+    assert row
+    return {'offered': offered.provider_id, 'plain': plain,
+            'store': row.provider_id}
+
+
+def careless(task: Task, start: Callable[[], None]) -> Task:
+    """Read, and write what follows from it on no condition."""
+    row = rows.RowStore().get(task['volume'])
+    assert row and row.provider_id
+    became = f'1;offer={_copy(row)}'
+    start()
+    while True:
+        with contextlib.suppress(db_exc.DBDeadlock):
+            db_api.volume_update(_context(), row.id, {'provider_id': became})
+            return {'claims': [(row.id, row.provider_id, became)]}

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The row is changed by compare-and-swap, also in a Galera cluster."""
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import sys
+import typing
+from collections import Counter
+
+import pymysql
+import testtools
+
+from lab import galera, install, races
+from lab.crew import Crew
+from lab.processes import wait_for
+from tests.functional import environment
+
+_CONTENDERS = 6
+_VOLUMES = 12
+_SECONDS = 300 if environment.LONG else 20
+
+
+class GaleraTest(testtools.TestCase):
+
+    cluster: galera.Cluster
+    races: races.Races
+    crew: Crew
+    _stack: contextlib.ExitStack
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        install.ensure_galera()
+        with contextlib.ExitStack() as stack:
+            cls.cluster = stack.enter_context(
+                galera.Cluster(pathlib.Path(sys.prefix)))
+            directory = cls.cluster.directory
+            redis = stack.enter_context(galera.redis(directory))
+            cls.crew = stack.enter_context(Crew(
+                pathlib.Path(sys.prefix), cls.cluster.url,
+                directory / 'crew.log'))
+            cls.races = races.Races(cls.cluster, cls.crew, redis)
+            cls.crew.run([{'do': 'tests.functional.rivals:services'}])
+            cls.addClassCleanup(stack.pop_all().close)
+
+    def migrating(self) -> str:
+        """A volume that may be offered to another node."""
+        return races.add_volume(self.cluster, migration_status='migrating')
+
+    def row(self, volume: str, columns: str) -> tuple[typing.Any, ...]:
+        found, = self.cluster.read(
+            f"SELECT {columns} FROM volumes WHERE id = '{volume}'")
+        return found
+
+    def test_a_certification_conflict_is_tried_again(self) -> None:
+        """The other node's change is kept, and so is ours."""
+        volume = self.migrating()
+        here, there, _ = self.cluster.nodes
+        found, = self.crew.run([{
+            'do': 'tests.functional.rivals:conflict', 'volume': volume,
+            'port': here.port, 'rival': galera.url(there.port)}])
+        self.assertEqual(1, found['deadlocks'])
+        self.assertEqual((found['provider_id'], 'rival'),
+                         self.row(volume, 'provider_id, display_name'))
+
+    def test_a_node_that_lags_is_waited_for(self) -> None:
+        volume = self.migrating()
+        here, there, _ = self.cluster.nodes
+        # Nothing is applied there while this holds.
+        with contextlib.closing(pymysql.connect(
+                unix_socket=str(there.socket), user='root')) as holder:
+            holder.cursor().execute('FLUSH TABLES WITH READ LOCK')
+            self.crew.begin([{
+                'do': 'tests.functional.rivals:lag', 'volume': volume,
+                'port': here.port, 'lagging': there.port}])
+            wait_for('a reader', lambda: self.crew.answered() or
+                     self.reads(there))
+            waited = self.reads(there)
+            holder.cursor().execute('UNLOCK TABLES')
+            found, = self.crew.results()
+        self.assertTrue(waited, found)
+        # Without this the node would not have lagged.
+        self.assertEqual('1', found['plain'])
+        self.assertEqual(found['offered'], found['store'])
+
+    @staticmethod
+    def reads(node: galera.Node) -> bool:
+        """Whether a reader of volumes waits there."""
+        return bool(node.query(
+            "SELECT 1 FROM information_schema.processlist WHERE user = 'lab' "
+            "AND info LIKE 'SELECT volumes%'"))
+
+    def test_a_lost_update_is_found(self) -> None:
+        """A change on no condition overwrites one it has not seen."""
+        volume = self.migrating()
+        results = self.crew.run(
+            2 * [{'do': 'tests.functional.rivals:careless',
+                  'volume': volume}])
+        verdict = races.judge(
+            [claim for found in results for claim in found['claims']],
+            races.changes(self.cluster, [volume]))
+        self.assertEqual((2, 1), (verdict.changes, len(verdict.lost)))
+
+    def test_every_way_of_the_comparison(self) -> None:
+        case = races.Case('test', 1, 3)
+        for way in races.WAYS:
+            line = self.races.run(case, way, 6)
+            self.assertEqual(6, len(line.seconds))
+            if 'stale' not in way:
+                self.assertEqual(0, line.lost, way)
+
+    def test_contenders(self) -> None:
+        """Attach, detach, migrate and delete at once, on the same volumes."""
+        volumes = [races.add_volume(self.cluster, f'{node}#pool')
+                   for node in races.NODES
+                   for _ in range(_VOLUMES // len(races.NODES))]
+        results = self.crew.run([
+            {'do': 'tests.functional.rivals:race', 'volumes': volumes,
+             'seconds': _SECONDS, 'seed': seed}
+            for seed in range(_CONTENDERS)])
+        claims = [tuple(claim) for found in results
+                  for claim in found['claims']]
+        print(f'{_CONTENDERS} contenders, {_VOLUMES} volumes, {_SECONDS} s: '
+              + ', '.join(f'{count} {step}' for step, count in Counter(
+                  claim[0] for claim in claims).most_common()),
+              *(f'{sum(found[what] for found in results)} {what}'
+                for what in ('refused', 'deadlocks')), sep=', ', flush=True)
+        self.assert_changes_are_those_claimed(claims, volumes)
+        self.assert_one_winner(claims, volumes)
+        for volume in volumes:
+            self.assert_whole(volume, claims)
+
+    def assert_changes_are_those_claimed(
+            self, claims: list[tuple[str, ...]], volumes: list[str]) -> None:
+        """Nothing was overwritten, made in secret, or claimed in vain."""
+        said = [claim for claim in claims if claim[2]]
+        history = races.changes(self.cluster, volumes)
+        verdict = races.judge({claim[1:] for claim in said}, history)
+        self.assertTrue(verdict.right, verdict)
+        self.assertEqual(len(history), verdict.changes)
+        offers = Counter(claim for claim in said if claim[0] == 'offer')
+        self.assertEqual([], [claim for claim, count in offers.items()
+                              if count > 1])
+
+    def assert_one_winner(self, claims: list[tuple[str, ...]],
+                          volumes: list[str]) -> None:
+        """Of each reservation and of each deletion."""
+        names = ', '.join(f"'{volume}'" for volume in volumes)
+        attachments = self.cluster.read(
+            'SELECT id FROM volume_attachment '
+            f'WHERE volume_id IN ({names})')
+        self.assertEqual(
+            sorted(one for one, in attachments),
+            sorted(claim[3] for claim in claims if claim[0] == 'reserve'))
+        deleted = self.cluster.read(
+            f'SELECT id FROM volumes WHERE deleted AND id IN ({names})')
+        self.assertEqual(
+            sorted(one for one, in deleted),
+            sorted(claim[1] for claim in claims if claim[0] == 'delete'))
+
+    def assert_whole(self, volume: str,
+                     claims: list[tuple[str, ...]]) -> None:
+        """The row is what the last of its owners made of it."""
+        # Who commits the same offer as another wants, and gets, the same.
+        commits = {claim for claim in claims
+                   if claim[:2] == ('commit', volume)}
+        provider_id, host, name = self.row(
+            volume, 'provider_id, host, _name_id')
+        self.assertEqual(1 + len(commits),
+                         int(provider_id.partition(';')[0]))
+        last = [was for _, _, was, became in commits if became.startswith(
+            f'{1 + len(commits)};')]
+        if commits:
+            offer, = last
+            self.assertIn(f'offer={host.partition("#")[0]}/{name}', offer)
