@@ -65,8 +65,9 @@ def _copy(row: rows.Row) -> records.Location:
 class Rival:
     """One process; notes every change that it was told it made."""
 
-    def __init__(self, volumes: list[str]) -> None:
+    def __init__(self, volumes: list[str], deletes: float) -> None:
         self._volumes = list(volumes)
+        self._deletes = deletes
         self._store = rows.RowStore()
         self._api = volume_api.API()
         self.claims: list[tuple[str, str, str, str]] = []
@@ -77,7 +78,7 @@ class Rival:
         volume = random.choice(self._volumes)
         act = random.choices(
             (self._attach, self._migrate, self._move, self._delete),
-            (6, 4, 4, 1 if len(self._volumes) > 1 else 0))[0]
+            (6, 4, 4, self._deletes if len(self._volumes) > 1 else 0))[0]
         try:
             act(volume)
         except exceptions.RowChanged:
@@ -184,7 +185,7 @@ class Rival:
 
 def race(task: Task, start: typing.Any) -> Task:
     """Try this and that until so many seconds are over."""
-    rival = Rival(task['volumes'])
+    rival = Rival(task['volumes'], task['deletes'])
     random.seed(task['seed'])
     start()
     end = time.monotonic() + task['seconds']

@@ -19,6 +19,8 @@ from tests.functional import environment
 _CONTENDERS = 6
 _VOLUMES = 12
 _SECONDS = 300 if environment.LONG else 20
+# How often a volume is deleted, against 14 for all else: not all too soon.
+_DELETES = 20 / _SECONDS
 
 
 class GaleraTest(testtools.TestCase):
@@ -117,7 +119,7 @@ class GaleraTest(testtools.TestCase):
                    for _ in range(_VOLUMES // len(races.NODES))]
         results = self.crew.run([
             {'do': 'tests.functional.rivals:race', 'volumes': volumes,
-             'seconds': _SECONDS, 'seed': seed}
+             'seconds': _SECONDS, 'deletes': _DELETES, 'seed': seed}
             for seed in range(_CONTENDERS)])
         claims = [tuple(claim) for found in results
                   for claim in found['claims']]
