@@ -83,6 +83,7 @@ class Process(cloud.Process):
     def _main(self, booted: bool) -> None:
         if booted:
             activation.activate(self.world)
+            self.node.cloud.activated(self.node)
         self.serving = True
         self.loop._run()
 
@@ -168,6 +169,9 @@ class Cloud(cloud.Cloud):
         self.choices = choices
         self.tables = rows.Tables()
         self.copies_at_once = choices.choice((1, 3, 8))
+        # How likely a change takes time, in which others go on.
+        self.slowness = 0.0
+        self.activated: typing.Callable[[Node], None] = lambda node: None
         self.power_cut: typing.Callable[[Node], None] = lambda node: None
         self.changed: typing.Callable[[ports.Call], None] = (
             lambda call: None)
@@ -201,7 +205,12 @@ class Cloud(cloud.Cloud):
     def _before(self, call: ports.Call) -> None:
         if not call.reads:
             self.fault('before', call)
+            self.take_time()
         self.scheduler.point()
+
+    def take_time(self) -> None:
+        if self.choices.random() < self.slowness:
+            self.scheduler.pause(self.choices.choice((0.01, 0.1, 0.5)))
 
     def _after(self, call: ports.Call) -> None:
         if not call.reads:
@@ -219,6 +228,9 @@ class Cloud(cloud.Cloud):
         self.scheduler.point()
         process.check_alive()
         if self.lose_answer(process):
+            # The connection breaks at once, or is found to be dead.
+            self.scheduler.sleep(self.choices.choice((0.0, 3.0, 30.0)))
+            process.check_alive()
             raise rows.lost_answer()
 
     # -- messages -----------------------------------------------------------

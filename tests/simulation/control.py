@@ -35,6 +35,8 @@ class Api:
         self.cloud = cloud
         self.tables = cloud.tables
         self.volume = volume
+        # For which node an attachment was connected last.
+        self.asked: dict[str, cloud_module.Node] = {}
         self.fate: typing.Callable[[str], ports.Fate] = (
             lambda what: ports.Fate.ARRIVES)
 
@@ -112,6 +114,8 @@ class Api:
         """
         def manager(process: cloud_module.Process) -> str:
             info = process.service.connect(self.volume, node.connector)
+            # It is written down only now.
+            self.cloud.take_time()
             process.check_alive()
             found = self.tables.attachments[attachment]
             if found['deleted']:
@@ -122,6 +126,7 @@ class Api:
             return info['data'].get('device_path', '')
         if self.tables.attachments[attachment]['deleted']:
             raise Refused('connect: the attachment is gone')
+        self.asked[attachment] = node
         return self._call('connect', manager, once)
 
     def complete(self, attachment: str) -> None:

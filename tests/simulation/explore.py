@@ -17,11 +17,11 @@ from tests.unit.fake import ports
 Spec = schedule.Spec
 
 KINDS = ('kill', 'power')
-# The node that makes a change, and the next one.
-VICTIMS = (0, 1)
 # How often each pair of calls is tried, and how much they take turns.
 PAIR_TRIES = 4
 PAIR_SWITCH = 0.3
+PAIR_SLOWNESS = 0.1
+STORY_SWITCH = 0.1
 
 
 @functools.cache
@@ -34,8 +34,10 @@ def crashes() -> typing.Iterator[str]:
     """A crash of either side before and after every change."""
     for story in stories.BASE:
         for at in range(1, undisturbed(story).changes + 1):
+            # Counted from the node that makes the change.
+            victims = range(len(stories.BASE[story].hosts))
             for kind, moment, victim in itertools.product(
-                    KINDS, ('before', 'after'), VICTIMS):
+                    KINDS, ('before', 'after'), victims):
                 yield f'crash/{story}/{kind}/{moment}/{victim}/{at}'
 
 
@@ -73,6 +75,8 @@ def spec(name: str) -> Spec:
             return Spec.of_seed(int(seed))
         case 'base', story:
             return Spec(name, stories.BASE[story])
+        case 'story', story, _:
+            return Spec(name, stories.BASE[story], switch=STORY_SWITCH)
         case 'crash', story, what, moment, victim, at:
             fault = faults.Fault(int(at), what, moment, int(victim))
             return Spec(name, stories.BASE[story], faults.Plan((fault,)))
@@ -81,7 +85,7 @@ def spec(name: str) -> Spec:
                 fates={int(number): ports.Fate[fate]}))
         case 'pair', state, one, other, _:
             return Spec(name, stories.pair(state, one, other),
-                        switch=PAIR_SWITCH)
+                        switch=PAIR_SWITCH, slowness=PAIR_SLOWNESS)
     raise ValueError(f'no schedule is called {name}')
 
 

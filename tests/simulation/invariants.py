@@ -26,6 +26,7 @@ class Watch:
         self.truth = truth
         cloud.changed = self.changed
         cloud.power_cut = self.power_cut
+        cloud.activated = self.activated
         cloud.tables.changed = self.row_changed
         self._generation = 1
 
@@ -39,7 +40,20 @@ class Watch:
         row = self.cloud.row(self.truth.volume)
         if row.generation < self._generation:
             raise Violation('I4 generation', f'{row}')
+        if row.generation > self._generation and (
+                row.migration_status != 'migrating' and not row.attachments):
+            raise Violation('I4 purpose', f'it moved for nobody: {row}')
         self._generation = row.generation
+
+    def activated(self, node: cloud_module.Node) -> None:
+        """Without a control plane only the volume itself gets a front."""
+        row = self.cloud.row(self.truth.volume)
+        for text in node.mapper.mapped:
+            name = names.DeviceName.parse(text)
+            if name and name.kind is names.Kind.FRONT and not row.deleted and (
+                    records.Location(node.name, name.lv) != row.owner):
+                raise Violation('I2 boot', f'{text} on {node.name}, '
+                                f'{row.owner} is the volume')
 
     def power_cut(self, node: cloud_module.Node) -> None:
         self.truth.power_cut(node.name)

@@ -8,6 +8,7 @@ migration begins, and errors at its end are ignored.
 
 from __future__ import annotations
 
+import functools
 import random
 import typing
 
@@ -27,6 +28,21 @@ Refused = control.Refused
 Violation = truth_module.Violation
 
 
+def one_at_a_time(call: typing.Callable[..., None]) -> typing.Callable[
+        ..., None]:
+    """Nova holds a lock of the server meanwhile."""
+    @functools.wraps(call)
+    def guarded(self: Nova, *arguments: typing.Any) -> None:
+        if self.busy:
+            raise Refused('something else goes on with the server')
+        self.busy = True
+        try:
+            call(self, *arguments)
+        finally:
+            self.busy = False
+    return guarded
+
+
 class Nova:
     """One server, and the volume it may have."""
 
@@ -41,9 +57,11 @@ class Nova:
         self.attachment: str | None = None
         self.server: truth_module.Server | None = None
         self.writers = 0
+        self.busy = False
 
     # -- what a user asks for -----------------------------------------------
 
+    @one_at_a_time
     def attach(self, node: cloud_module.Node) -> None:
         if self.attachment:
             raise Refused('it has the volume already')
@@ -62,6 +80,7 @@ class Nova:
         self.attachment, self.server = attachment, server
         self.start(server)
 
+    @one_at_a_time
     def detach(self) -> None:
         if not self.attachment or not self.server:
             raise Refused('it does not have the volume')
@@ -72,11 +91,13 @@ class Nova:
         if self.server is server:
             self.attachment = self.server = None
 
+    @one_at_a_time
     def live(self, node: cloud_module.Node, ending: str) -> None:
         """A live migration; ``ending`` is how it goes.
 
         'success', 'early': the source closes before the first write;
-        'never': given up before the server runs on the destination;
+                'never': given up before the server runs on the destination;
+        'quiet': it writes only when the source has detached;
         'held': given up when it has written there; 'split': the source goes
         on as well, because the destination's answer was lost.
         """
@@ -102,9 +123,11 @@ class Nova:
         if ending in ('held', 'split'):
             self._fail_late(old, new, attachment, ending)
             return
-        if ending == 'early':
+        if ending in ('early', 'quiet'):
             old.close()
         self.server, self.attachment = new, attachment
+        if ending == 'quiet':
+            self._delete(first)
         self.start(new)
         new.write(self.choices.randrange(len(self.truth.regions)))
         old.close()

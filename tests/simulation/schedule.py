@@ -44,19 +44,22 @@ class Spec:
     :ivar name: tells how to carry it out again
     :ivar switch: how likely tasks take turns at a call; 0: never, they run
         until they wait
+    :ivar slowness: how likely a change takes time
     """
 
     name: str
     story: stories.Story
     plan: faults.Plan = dataclasses.field(default_factory=faults.Plan)
     switch: float = 0.0
+    slowness: float = 0.0
 
     @classmethod
     def of_seed(cls, seed: int) -> Spec:
         choices = random.Random(f'spec {seed}')
         return cls(f'seed/{seed}', stories.of_seed(choices),
                    faults.Plan.of_seed(choices),
-                   choices.choice((0.02, 0.1, 0.3, 0.7)))
+                   choices.choice((0.02, 0.1, 0.3, 0.7)),
+                   choices.choice((0.0, 0.1, 0.5)))
 
 
 @dataclasses.dataclass
@@ -153,6 +156,7 @@ class Schedule:
             self.scheduler, self.choices, story.hosts,
             own_metadata=story.own_metadata)
         self.cloud.note = self._note
+        self.cloud.slowness = self.spec.slowness
         first = next(iter(self.cloud.nodes.values()))
         volume = self.cloud.create(first)
         self.truth = truth_module.Truth(self.cloud, volume, first, REGIONS)

@@ -131,6 +131,11 @@ class Scheduler:
             return
         self.block(self.now + seconds)
 
+    def pause(self, seconds: float) -> None:
+        """Take time; outside of tasks there is none to take."""
+        if self._current is not None:
+            self.block(self.now + seconds)
+
     def current(self) -> Task | None:
         return self._current
 

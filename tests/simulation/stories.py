@@ -10,11 +10,13 @@ import typing
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
 from tests.simulation import nova as nova_module
+from tests.simulation import scheduler
 from tests.simulation import truth as truth_module
 
-ENDINGS = ('success', 'success', 'early', 'never', 'held', 'split')
+ENDINGS = ('success', 'success', 'early', 'quiet', 'never', 'held', 'split')
 
 LATE_SECONDS = 200.0
+MEETING_SECONDS = 1000.0
 
 Step = tuple[str, ...]
 
@@ -38,17 +40,21 @@ def line(text: str) -> tuple[Step, ...]:
 
 
 def base(text: str, *others: str, delete: bool = True) -> Story:
-    return Story(('a', 'b', 'c'), tuple(map(line, (text, *others))), delete)
+    lines = tuple(map(line, (text, *others)))
+    words = {word for steps in lines for step in steps for word in step}
+    return Story(('a', 'b', 'c') if 'c' in words else ('a', 'b'), lines,
+                 delete)
 
 
 # For the systematic part: each is disturbed at every step.
 BASE = {
     'attach': base('attach b'),
-    'here': base('attach a, detach, attach b'),
+    'here': base('attach a, wait 3, detach, attach b, wait 3'),
     'chain': base('attach b, detach, attach c'),
     'return': base('attach b, detach, attach a'),
     'live': base('attach a, live b success'),
     'live chain': base('attach b, live c early'),
+    'live quiet': base('attach a, live b quiet'),
     'live never': base('attach a, live b never'),
     'live held': base('attach a, live b held'),
     'delete': base('attach b, detach, delete'),
@@ -70,7 +76,8 @@ CALLS = ('attach a', 'attach b', 'attach2 a', 'attach2 c', 'detach',
 
 
 def pair(state: str, one: str, other: str) -> Story:
-    return base(f'{STATES[state]}, meet, {one}', f'meet, {other}')
+    return base(f'{STATES[state]}, meet, linger, {one}',
+                f'meet, linger, {other}')
 
 
 def of_seed(choices: random.Random) -> Story:
@@ -132,7 +139,7 @@ class Teller:
         self.truth = truth
         self.first, self.second = novas
         self.choices = choices
-        self._met = 0
+        self._meeting: scheduler.Future | None = None
 
     def tell(self, steps: typing.Sequence[Step]) -> None:
         for what, *words in steps:
@@ -175,11 +182,9 @@ class Teller:
         """A request for a connection is repeated by somebody."""
         found = self.api.tables.attachments_of(self.api.volume)
         if found:
-            again = self.choices.choice(found)
-            nodes = [node for node in self.cloud.nodes.values()
-                     if f'"{node.host}"' in (again['connector'] or '')]
-            self.api.connect(again['id'], self.choices.choice(
-                nodes or list(self.cloud.nodes.values())))
+            again = self.choices.choice(found)['id']
+            if again in self.api.asked:
+                self.api.connect(again, self.api.asked[again])
 
     def _extend(self) -> None:
         self.api.extend()
@@ -198,9 +203,16 @@ class Teller:
 
     def _meet(self) -> None:
         """Go on when the other line is here too."""
-        self._met += 1
-        while self._met % 2:
-            self.cloud.scheduler.sleep(0.01)
+        if self._meeting:
+            self._meeting.set(None)
+        else:
+            self._meeting = scheduler.Future(self.cloud.scheduler)
+            self._meeting.wait(MEETING_SECONDS)
+
+    def _linger(self) -> None:
+        """Let the others go on for a while."""
+        for _ in range(self.choices.choice((0, 0, 50, 300))):
+            self.cloud.scheduler.point()
 
     def _kill(self, host: str) -> None:
         node = self._node(host)

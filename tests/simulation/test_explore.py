@@ -20,7 +20,7 @@ LONG = bool(os.environ.get('DMCLONE_LONG'))
 CRASHES = 1 if LONG else 11
 MESSAGES = 1 if LONG else 3
 PAIRS = 1 if LONG else 3
-SEEDS = 20000 if LONG else 600
+SEEDS = 20000 if LONG else 400
 
 
 def setUpModule() -> None:

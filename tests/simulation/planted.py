@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes planted in the protocol, to see that the simulator finds them.
+
+Each is a small change of the product's code. ``H<n>`` numbers the hole of an
+earlier draft of the protocol that it opens again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import types
+import typing
+from unittest import mock
+import uuid
+
+from cinder_dmclone import activation
+from cinder_dmclone import answers
+from cinder_dmclone import copies
+from cinder_dmclone import decide
+from cinder_dmclone import decide_elsewhere
+from cinder_dmclone import decision
+from cinder_dmclone import exceptions
+from cinder_dmclone import gate
+from cinder_dmclone import handover
+from cinder_dmclone import names
+from cinder_dmclone import records
+from cinder_dmclone import reconciler
+from cinder_dmclone import relocation
+from cinder_dmclone import rows
+from cinder_dmclone import service
+from cinder_dmclone import stack
+from tests.simulation import scheduler
+
+Change = tuple[typing.Any, str, typing.Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bug:
+    """A planted mistake."""
+
+    name: str
+    changes: tuple[Change, ...]
+    where: str
+
+    def schedules(self) -> typing.Iterator[str]:
+        """Those in which it should show soon."""
+        return (f'{self.where}/{number}' for number in range(WITHIN))
+
+    @contextlib.contextmanager
+    def planted(self) -> typing.Iterator[None]:
+        with contextlib.ExitStack() as stack_:
+            for where, name, new in self.changes:
+                stack_.enter_context(mock.patch.object(where, name, new))
+            yield
+
+
+BUGS: dict[str, Bug] = {}
+
+# A mistake has to be found in so many schedules.
+WITHIN = 300
+
+
+def bug(name: str, *places: tuple[typing.Any, str], where: str = 'seed',
+        also: tuple[Change, ...] = ()) -> typing.Callable[
+            [typing.Any], typing.Any]:
+    """Plant the decorated function instead of one of the product's.
+
+    :param where: the kind of schedules in which it is looked for
+    :param also: other changes, where two things guard against one mistake
+    """
+    def plant(function: typing.Any) -> typing.Any:
+        BUGS[name] = Bug(name, (*((*at, function) for at in places), *also),
+                         where)
+        return function
+    return plant
+
+
+@contextlib.contextmanager
+def _unmarked(self, volume_id):
+    """An image copy that nobody knows of but its device."""
+    with self._home(volume_id) as known:
+        name = names.local_io(known.unit.lv)
+        stack.consume(self._world, known.unit, name)
+    try:
+        yield name.path
+    finally:
+        self._world.dm.remove(str(name))
+
+
+UNMARKED = ((service.NodeService, 'local_path', _unmarked),)
+
+
+# -- moving -----------------------------------------------------------------
+
+@bug('commit before the fence', (relocation, 'relocate'),
+     where='pair/new/attach2 c/image', also=UNMARKED)
+def _commit_first(world, row, peer, purpose):
+    room = relocation.find_room(world, row, peer)
+    row = relocation.offer(world, row, peer, purpose)
+    with relocation.undone(world, row):
+        path = relocation.prepare_there(world, row, room, purpose)
+        relocation.commit(world, row, room.pool, purpose)
+        relocation.seal(world, row)
+    return path
+
+
+@bug('H9: the lender is not flushed', (stack, 'flush'), where='story/here')
+def _no_flush(world, unit):
+    """The borrower's flushes reach only its own disk."""
+
+
+@bug('H4: only fronts are looked for', (relocation, 'seal'),
+     (relocation, 'check_sealable'), where='pair/new/attach2 c/image',
+     also=UNMARKED)
+def _fronts_only(world, row, live=False):
+    unit = stack.refresh(world, row.lv)
+    for name in unit.of_kind(names.Kind.FRONT):
+        if unit.is_held(name):
+            raise exceptions.CannotRelocate(
+                volume=row.id, node='', peer='', reason='a front is open')
+        stack.drop(world, unit, name)
+    stack.flush(world, unit)
+
+
+@bug('the attachment is not looked at again', (rows.RowStore, '_conditions'),
+     where='pair/new/attach b/drop')
+@classmethod
+def _no_attachment(cls, row, purpose):
+    return cls._owner_columns(row), []
+
+
+@bug('hydration before the commit', (stack, 'build'))
+def _early_hydration(world, copy, front, build=stack.build):
+    build(world, copy, front)
+    stack.hydrate(world, stack.refresh(world, copy.lv))
+
+
+@bug('H11: the loan is not durable before the copy is',
+     (relocation, 'lend'))
+def _soft_loan(world, row, room, lend=relocation.lend):
+    group = world.group
+    soft = types.SimpleNamespace(retag=group.retag, report=group.report,
+                                 name=group.name, flush=lambda: None)
+    return lend(dataclasses.replace(world, group=soft), row, room)
+
+
+@bug('H11: a lent LV gets its front at boot', (activation, '_activate'),
+     where='crash/attach/power/before/1')
+def _careless_boot(world, unit):
+    if unit.data and unit.tags.own and not unit.tags.copy:
+        if unit.tags.source and not unit.assembled:
+            unit = stack.assemble(world, unit)
+        for tag in unit.tags.lent:
+            relocation.export(world, unit, tag)
+        stack.consume(world, unit, names.front(world.settings.host, unit.lv))
+
+
+@bug('H11: a copy is marked own before the commit', (copies.Copy, 'tags'))
+@property
+def _early_own(self):
+    return (records.Own(self.generation, self.volume),
+            records.From(self.lender.node, self.lender.lv, self.iqn,
+                         self.portal, self.size, self.block))
+
+
+@bug('H6: a copy gets the same name in every attempt',
+     (relocation, 'offer'))
+def _same_name(world, row, peer, purpose):
+    copy = records.Location(peer, str(uuid.uuid5(
+        uuid.NAMESPACE_DNS, f'{row.id} {peer}')))
+    return world.rows.offer(row, copy, purpose)
+
+
+@bug('H10: a change whose answer is lost counts as failed',
+     (rows.RowStore, '_read_back'))
+def _not_read(self, volume_id, failure, read=rows.RowStore._read_back):
+    if failure:
+        raise exceptions.RowChanged(volume=volume_id, step='a change')
+    return read(self, volume_id, failure)
+
+
+# -- live migration ---------------------------------------------------------
+
+@bug('H2: the gate of the copy is open', (gate, 'close'))
+def _open_gate(world, unit, front):
+    stack.consume(world, unit, front)
+
+
+@bug('H2: the source is not gated', (handover, 'hand_over'))
+def _ungated_source(world, row, copy, pool):
+    stack.flush(world, stack.refresh(world, row.lv))
+    relocation.commit(world, row, pool,
+                      rows.Purpose(row.migration.id, live=True))
+
+
+@bug('H1: the end of the source attachment is nothing to react to',
+     (service.NodeService, '_end_offer'), where='story/live quiet')
+def _deaf(self, row, unit, connector):
+    return row, False
+
+
+@bug('H13: the end of the other attachment is refused',
+     (service.NodeService, '_end_offer'))
+def _refusing(self, row, unit, connector):
+    raise exceptions.CannotServe(volume=row.id, node='', reason='no')
+
+
+@bug('H23: an offer stands for ever', (decide, '_home'))
+def _standing(known, row, home=decide._home):
+    found = home(known, row)
+    if found.step is decide.Step.WITHDRAW:
+        return decision.Decision(decide.Step.WAIT)
+    return found
+
+
+@bug('the gate is opened by whoever finds a write waiting',
+     (decide_elsewhere, '_offered'))
+def _opened(known, row):
+    if known.unit.write_waits:
+        return decision.Decision(decide.Step.OPEN)
+    return decision.Decision(decide.Step.WAIT)
+
+
+# -- the end of a relocation ------------------------------------------------
+
+@bug('H7: the count of copied regions is believed', (stack, 'is_complete'))
+def _in_core(world, unit):
+    return unit.clone is not None and unit.clone.complete
+
+
+@bug('H8: metadata is made anew at re-assembly', (stack, 'assemble'))
+def _zeroed(world, unit):
+    world.meta_group.zero(unit.meta.name)
+    stack._apply_source(world, unit, unit.disk.devnum if unit.disk else None)
+    return stack._apply_clone(world, unit)
+
+
+@bug('H14: only the row says who still needs a copy',
+     (decide_elsewhere, '_discharge'))
+def _row_only(known, row, tag):
+    return None
+
+
+@bug('release before the end is recorded', (answers.Answers, 'show'))
+def _early_end(self, lv, show=answers.Answers.show):
+    found = show(self, lv)
+    unit = stack.refresh(self._world, lv)
+    if unit.tags.own and unit.clone and unit.clone.complete:
+        return dataclasses.replace(found, state='complete')
+    return found
+
+
+@bug('the swap is recorded before it is done', (stack, 'swap'))
+def _early_record(world, unit, swap=stack.swap):
+    world.group.retag(names.data_lv(unit.lv), remove=[
+        records.print_tag(unit.tags.source)])
+    stack.flush_records(world)
+    world.dm.remove(str(names.clone(unit.lv)))
+    swap(world, unit)
+
+
+@bug('H17: copying goes on during a teardown', (stack, 'quiesce'),
+     where='crash/delete/power/before/1')
+def _busy_teardown(world, unit):
+    source = names.source(unit.lv)
+    if source in unit.devices:
+        world.dm.message(str(source), 'fail_if_no_path')
+
+
+# -- the reconciler and requests --------------------------------------------
+
+@bug('H22: the reconciler takes no lock', (scheduler.Locks, 'volume'))
+def _no_lock(self, volume_id, seconds, volume=scheduler.Locks.volume):
+    if seconds == reconciler.LOCK_SECONDS:
+        return contextlib.nullcontext()
+    return volume(self, volume_id, seconds)
+
+
+@bug('H22: what was decided before the lock is done under it',
+     (reconciler.Reconciler, '_decide_now'))
+def _stale_decision(self, lv, given, now=reconciler.Reconciler._decide_now):
+    kept = self.__dict__.setdefault('_kept', {})
+    when, found = kept.get(lv, (-100.0, None))
+    if self._world.clock.monotonic() - when > 5.0 or found is None:
+        found = now(self, lv, given)
+        kept[lv] = (self._world.clock.monotonic(), found)
+    return found
+
+
+@bug('H22: a front needs an attachment with a connector',
+     (decide, '_consumers'), where='pair/new/attach a/extend')
+def _impatient(known, row, consumers=decide._consumers):
+    there = tuple(a for a in row.attachments if a.connected)
+    return consumers(known, dataclasses.replace(row, attachments=there))
+
+
+@bug('H15: requests are not checked for the home',
+     (answers.Answers, '_require_home'))
+def _anywhere(self, row):
+    """Whoever gets it does it."""
+
+
+@bug('H24: tags with an illegal character', (records, 'print_tag'))
+def _illegal(tag, print_tag=records.print_tag):
+    return print_tag(tag).replace('#', '@')
+
+
+@bug('H25: the source is writable', (stack, '_apply_source'))
+def _writable(world, unit, path, queue=True, apply=stack._apply_source):
+    dm = types.SimpleNamespace(apply=lambda name, found, **named:
+                               world.dm.apply(name, found, noflush=True))
+    apply(dataclasses.replace(world, dm=dm), unit, path, queue)
+
+
+@bug('H26: passwords do not outlive a process', (names, 'chap_secret'))
+def _fresh_secret(key, iqn):
+    return str(uuid.uuid4())
+
+
+@bug('H29: a copy may take as long as it likes', (relocation,
+                                                  'prepare_there'))
+def _endless_prepare(world, row, room, purpose):
+    spec = relocation.lend(world, row, room)
+    return world.peers.prepare(
+        row.offer.node, spec, room.group,
+        front=purpose.attachment is not None, gated=purpose.live,
+        seconds=90.0)

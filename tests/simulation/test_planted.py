@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every planted mistake is found: the simulator has teeth."""
+
+from __future__ import annotations
+
+import logging
+import unittest
+
+from tests.simulation import explore
+from tests.simulation import planted
+from tests.simulation import test_explore
+
+setUpModule = test_explore.setUpModule
+
+
+class PlantedTest(unittest.TestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        logging.disable(logging.CRITICAL)
+        self.addCleanup(logging.disable, logging.NOTSET)
+
+    def caught(self, names: list[str]) -> None:
+        for name in names:
+            with self.subTest(name):
+                bug = planted.BUGS[name]
+                with bug.planted():
+                    report = explore.explore(
+                        bug.schedules(),
+                        explore.Report(), lambda report: bool(report.found))
+                self.assertTrue(report.found, 'was not found')
+                print(f'{name}: schedule {report.schedules}, '
+                      f'{report.found[0].violation}')
+
+    def test_odd(self) -> None:
+        self.caught(sorted(planted.BUGS)[1::2])
+
+    def test_even(self) -> None:
+        self.caught(sorted(planted.BUGS)[::2])
