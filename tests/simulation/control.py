@@ -76,8 +76,11 @@ class Api:
 
     def _check_time(self, what: str, process: cloud_module.Process,
                     began: float) -> None:
+        # One that passes a request on has waited before, and waits as long
+        # as the API for the answer.
+        home = self.cloud.row(self.volume).node == process.node.name
         took = self.cloud.clock.monotonic() - began
-        if process.alive and took > TIMEOUT:
+        if process.alive and home and took > TIMEOUT:
             raise truth_module.Violation(
                 'I8 slow', f'{what} took {took:.0f} s on {process.node.name}')
 

@@ -194,7 +194,7 @@ def _ungated_source(world, row, copy, pool):
                       rows.Purpose(row.migration.id, live=True))
 
 
-@bug('H1: the end of the source attachment is nothing to react to',
+@bug('H1: the end of the source attachment means nothing',
      (service.NodeService, '_end_offer'), where='story/live quiet')
 def _deaf(self, row, unit, connector):
     return row, False

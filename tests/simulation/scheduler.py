@@ -108,7 +108,7 @@ class Scheduler:
             return
         self.steps += 1
         if self.steps > self._max_steps:
-            raise Endless(f'{self.steps} steps')
+            raise Endless(f'{self.steps} steps, and no end')
         self._check()
         if self._ready and self._choices.random() < self._switch:
             self._ready.append(self._running())
