@@ -84,6 +84,10 @@ class Process(cloud.Process):
         if booted:
             activation.activate(self.world)
             self.node.cloud.activated(self.node)
+        elif not self.node.active:
+            # What setup.check() does whenever the service starts.
+            self.world.group.activate()
+            self.world.meta_group.activate()
         self.serving = True
         self.loop._run()
 
@@ -128,6 +132,11 @@ class Node(cloud.Node):
         self.kernel = Kernel(self)
         self.gone = 0.0
         self.process.begin(False)
+
+    @property
+    def active(self) -> bool:
+        return all(lv.devnum for group in (self.group, self.meta_group)
+                   for lv in group.volumes.values())
 
     @property
     def reports_in(self) -> bool:
