@@ -13,7 +13,7 @@ from lab.services import GATEWAY_PORT, PASSWORD
 # Where nova-compute keeps what belongs to a server.
 INSTANCES = '/var/lib/nova/instances'
 # What Nova asks of Cinder goes by the gateway.
-CINDER = f'http://{CONTROLLER}:{GATEWAY_PORT}/v3/%(project_id)s'
+CINDER = f'http://{CONTROLLER}:{GATEWAY_PORT}/v3'
 
 
 def database(name: str) -> str:
