@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 
 
 def activate(world: world_module.World) -> dict[str, str]:
-    """Exports first, then stacks and fronts; logins come later.
+    """Exports first, then stacks and fronts, then logins.
 
     A volume that cannot be brought up does not keep others from it.
 
@@ -36,7 +36,28 @@ def activate(world: world_module.World) -> dict[str, str]:
         except exceptions.DMCloneException as error:
             LOG.error('LV %(lv)s: %(error)s', {'lv': lv, 'error': error.msg})
             problems[lv] = error.msg
+    _log_in(world)
     return problems
+
+
+def _log_in(world: world_module.World) -> None:
+    """Let servers read what is not here yet.
+
+    Without that they only wait longer: cinder-volume tries again. A lender
+    that is down, or boots itself, is tried once.
+    """
+    silent: set[str] = set()
+    for lv, unit in facts.collect(world).items():
+        source = unit.tags.source
+        if (not source or unit.has_path or source.portal in silent
+                or not unit.of_kind(names.Kind.FRONT)):
+            continue
+        try:
+            stack.reconnect(world, unit)
+        except exceptions.DMCloneException as error:
+            LOG.warning('LV %(lv)s: %(error)s',
+                        {'lv': lv, 'error': error.msg})
+            silent.add(source.portal)
 
 
 def _activate(world: world_module.World, unit: facts.Unit) -> None:
