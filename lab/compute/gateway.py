@@ -14,6 +14,8 @@ import http.server
 import json
 import pathlib
 import re
+import select
+import socket
 import sys
 import threading
 import time
@@ -110,6 +112,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         size = int(self.headers.get('Content-Length') or 0)
         body = self.rfile.read(size)
         status = self._meet(BEFORE)
+        if self._gone():
+            self.close_connection = True
+            return
         if not status:
             answer, data = self._ask(body)
             status = self._meet(AFTER)
@@ -121,6 +126,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
                          data)
 
     do_GET = do_POST = do_PUT = do_DELETE = _pass
+
+    def _gone(self) -> bool:
+        """Whether the client was killed while its request waited."""
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        return bool(readable) and not self.connection.recv(
+            1, socket.MSG_PEEK)
 
     def _meet(self, when: str) -> int:
         return self.server.faults.meet(when, self.command, self.path)

@@ -41,8 +41,7 @@ class NovaTest(testtools.TestCase):
                             f"deleted = 0 and volume_id = '{volume}'")
         for attachment, in rows:
             self.lab.detach_volume(attachment)
-        wait_for(f'{volume} to be detached', lambda: (
-            self.lab.volume(volume)['status'] in ('available', 'error')), 60)
+        self.lab.wait_volume(volume, 'available', 'error')
         self.lab.delete_volume(volume)
 
     def restore(self) -> None:

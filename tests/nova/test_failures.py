@@ -155,5 +155,8 @@ class TrapsTest(base.NovaTest):
         self.node1.compute.start(wait=True)
         self.assertRaises(LabError, self.lab.reboot_server, server.id)
         self.assertEqual('node2', server.row(server.volume)[1])
+        # Nova would not end what it does not know of.
         self.assertIn(server.id, self.node2.compute.virsh(
             'list', '--uuid'))
+        self.node2.compute.virsh('destroy', server.id)
+        self.node2.compute.virsh('undefine', server.id)

@@ -44,6 +44,7 @@ class OutagesTest(base.NovaTest):
         finally:
             self.node1.thaw()
 
+    @environment.only_long
     def test_services_restart(self) -> None:
         """RabbitMQ and MariaDB, at each request of a live migration.
 
