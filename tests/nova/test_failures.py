@@ -13,6 +13,7 @@ from lab.compute.server import Server
 from lab.errors import LabError
 from lab.guest import console
 from lab.processes import wait_for
+from tests.functional import environment
 from tests.nova import base
 
 CREATE = ('POST', r'/attachments$')
@@ -22,6 +23,7 @@ DELETE = ('DELETE', r'/attachments/')
 ALWAYS = 5
 
 
+@environment.only_long
 class StagesTest(base.NovaTest):
     """The server goes on at the source; the copy disappears."""
 
@@ -92,6 +94,7 @@ class StagesTest(base.NovaTest):
         self.assert_intact(server)
 
 
+@environment.only_long
 class TrapsTest(base.NovaTest):
     """What ends in a refusal and an instruction, and never in lost writes."""
 

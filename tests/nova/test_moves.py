@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lab.guest import console
+from tests.functional import environment
 from tests.nova import base
 
 
@@ -48,6 +49,7 @@ class MovesTest(base.NovaTest):
         self.assertTrue(server.hydrating())
 
 
+@environment.only_long
 class VolumesTest(base.NovaTest):
     """A volume beside the root volume."""
 

@@ -11,9 +11,10 @@ from tests.nova import base
 from tests.nova.test_failures import COMPLETE, CREATE, DELETE
 
 # In seconds: a moment, longer than iSCSI keeps a command, as DESIGN has it.
-SILENCES = (1, 30, 300) if environment.LONG else (30,)
+SILENCES = (1, 30, 300)
 
 
+@environment.only_long
 class OutagesTest(base.NovaTest):
     """I/O waits, then goes on; nothing is lost."""
 
@@ -44,7 +45,6 @@ class OutagesTest(base.NovaTest):
         finally:
             self.node1.thaw()
 
-    @environment.only_long
     def test_services_restart(self) -> None:
         """RabbitMQ and MariaDB, at each request of a live migration.
 
