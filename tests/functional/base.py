@@ -196,14 +196,8 @@ class FunctionalTest(faults.Faults):
 
     def restore(self) -> None:
         """Make every node run, reachable and with its service."""
-        for service in self.lab.services:
-            if not service.running():
-                service.start()
+        environment.switch_on(self.lab)
         for node in self.lab.nodes:
-            if not node.running():
-                node.start()
-                node.wait_booted()
-            node.heal()
             self.disarm(node)
         down = [node for node in self.lab.nodes if not node.volume.running()]
         self.start_services(*down)

@@ -63,6 +63,18 @@ def start(make: Callable[[int], Lab], number: int = 1) -> Lab:
     return found
 
 
+def switch_on(found: Lab) -> None:
+    """Make the control plane and every node run, and reachable."""
+    for service in found.services:
+        if not service.running():
+            service.start()
+    for node in found.nodes:
+        if not node.running():
+            node.start()
+            node.wait_booted()
+        node.heal()
+
+
 def _terminate(number: int, frame: object) -> None:
     raise SystemExit(128 + number)
 

@@ -7,7 +7,7 @@ import testtools
 from lab.compute.server import LIMIT, Server
 from lab.processes import wait_for
 from tests.functional import checker
-from tests.functional import environment as logs
+from tests.functional import environment as labs
 from tests.nova import environment
 
 
@@ -22,7 +22,7 @@ class NovaTest(testtools.TestCase):
         self.checker = checker.Checker(self.lab)
         self.servers: list[Server] = []
         self.volumes: list[str] = []
-        self.addOnException(lambda info: logs.keep_logs(
+        self.addOnException(lambda info: labs.keep_logs(
             self.id(), self.checker.states, self.lab))
         self.addCleanup(self._finish)
 
@@ -46,14 +46,8 @@ class NovaTest(testtools.TestCase):
 
     def restore(self) -> None:
         """Make everything run again."""
-        for service in self.lab.services:
-            if not service.running():
-                service.start()
+        labs.switch_on(self.lab)
         for node in self.lab.nodes:
-            if not node.running():
-                node.start()
-                node.wait_booted()
-            node.heal()
             for daemon in (node.volume, node.compute):
                 if not daemon.running():
                     daemon.start(wait=True)
