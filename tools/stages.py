@@ -258,8 +258,8 @@ def main() -> int:
     """Run the stages that the command line asks for."""
     parser = argparse.ArgumentParser(
         prog='tools/test', description='Run every test there is: lint, unit '
-        'tests with coverage, documents, and the functional tests in the '
-        'lab. Installs what is missing.')
+        'tests with coverage, the simulation, documents, and the tests in '
+        'labs. Installs what is missing.')
     only = parser.add_mutually_exclusive_group()
     only.add_argument('--unit', action='store_true',
                       help='only what needs no root')
