@@ -13,6 +13,7 @@ from lab.account import Cost
 from lab.figures import Aim, Figure
 from lab.lab import Lab
 from lab.measure import Bench, Place
+from lab.node import Size
 from lab.show import expect
 
 _PROGRAM = 'tools/bench'
@@ -159,9 +160,10 @@ def _run(args: argparse.Namespace) -> int:
         return 0
     times = 1 if args.quick else 3
     # No overwriting of deleted volumes beside a measurement; a paused
-    # service is not taken for dead.
+    # service is not taken for dead. What a deleted volume had is free only
+    # with the next statistics.
     lab = Lab(args.name, backend={'volume_clear': 'none'},
-              default={'service_down_time': 300})
+              default={'service_down_time': 300}, size=Size(disk_gib=500))
     lab.start()
     try:
         found = Suite(Bench(lab), lab, times).run()
