@@ -119,6 +119,14 @@ class Api:
         self.complete(attachment)
         return attachment, info
 
+    def attach_at_once(self, volume: str, node: int, instance: str
+                       ) -> tuple[str, dict[str, Any]]:
+        """Attach where a server is about to go; it is not complete then."""
+        answer = self.cinder('POST', '/attachments', {'attachment': {
+            'volume_uuid': volume, 'instance_uuid': instance,
+            'connector': connector(node)}})['attachment']
+        return str(answer['id']), dict(answer['connection_info'])
+
     def detach_volume(self, attachment: str,
                       timeout: float = 600) -> None:
         """Delete an attachment."""

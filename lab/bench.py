@@ -51,6 +51,7 @@ class Suite:
         found = []
         for what, measure in (
                 ('time to attach', self._attach),
+                ('first writes', self._first_writes),
                 ('hydration, swap, writes', self._relocations),
                 ('processes and statements', self._accounts)):
             print(f'{_PROGRAM}: {what}', file=sys.stderr, flush=True)
@@ -59,6 +60,9 @@ class Suite:
 
     def _attach(self) -> list[Figure]:
         return [self._bench.attach_times((1, 64), self._times)]
+
+    def _first_writes(self) -> list[Figure]:
+        return [self._bench.first_writes(3 * self._times)]
 
     def _volume(self) -> tuple[str, Place]:
         """A volume of 1 GiB full of data, at home on node 1."""

@@ -24,6 +24,8 @@ PACKAGES = (
 # which a node joins, galera-4 comes with it), with a proxy in front, and where
 # tooz's locks are.
 GALERA_PACKAGES = ('haproxy', 'mariadb-server', 'redis-server', 'rsync')
+# The server of volatile disks; distributions have it in one or the other.
+DISK_PACKAGES = ('qemu-system-common', 'qemu-utils')
 # What a lab with Nova needs beside them; nothing of it comes as a service of
 # the machine.
 NOVA_PACKAGES = (
@@ -156,6 +158,12 @@ def ensure_galera() -> None:
     """Install what a Galera cluster needs beside what ensure() gave."""
     with locked(cache_directory() / 'packages.lock'):
         install_packages(GALERA_PACKAGES)
+
+
+def ensure_volatile() -> None:
+    """Install what serves volatile disks."""
+    with locked(cache_directory() / 'packages.lock'):
+        install_packages(DISK_PACKAGES)
 
 
 def ensure_nova(base: pathlib.Path, more: Sequence[str]) -> pathlib.Path:

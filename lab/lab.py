@@ -81,7 +81,7 @@ class Lab(Servers):
             'nodes': nodes, 'nova': nova, 'native': native,
             'driver': driver or DRIVER,
             'backend': dict(backend or {}), 'default': dict(default or {}),
-            'memory_mib': size.memory_mib, 'disk_gib': size.disk_gib}
+            'size': vars(size)}
         self._lock: IO[str] | None = None
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
         self._assemble()
@@ -105,7 +105,7 @@ class Lab(Servers):
             self.cloud = Cloud(at, self.network, self.venv)
             self.services += self.cloud.services
             more = nova_config.cinder()
-        size = Size(settings['memory_mib'], settings['disk_gib'])
+        size = Size(**settings['size'])
         self.nodes: list[LabNode] = []
         for number in range(1, settings['nodes'] + 1):
             node = LabNode(number, at / f'node{number}', self.network,
@@ -353,13 +353,22 @@ class Lab(Servers):
         Without an image it is that of lab.guest.
         """
         image = image or guest.build(install.cache_directory())
+        volume = self.create_clean(gib, node, image.read_bytes())
+        self.set_bootable(volume)
+        return volume
+
+    def create_clean(self, gib: int, node: int, begin: bytes = b'') -> str:
+        """A volume on a node that holds ``begin`` and then zeros; its id.
+
+        A guest takes what a deleted volume has left for its own.
+        """
         volume = self.create_volume(gib, node)
         attachment, info = self.attach_volume(volume, node)
         self.nodes[node - 1].run(
-            ['dd', f'of={info["device_path"]}', 'bs=1M', 'iflag=fullblock',
-             'conv=fsync'], input=image.read_bytes(), timeout=300)
+            f'blkdiscard -z {info["device_path"]} && dd bs=1M conv=fsync '
+            f'iflag=fullblock of={info["device_path"]}', input=begin,
+            timeout=300)
         self.detach_volume(attachment)
-        self.set_bootable(volume)
         return volume
 
     def console(self, server: str) -> str:

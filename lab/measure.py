@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
+import statistics
 import time
+import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from lab import figures
 from lab.figures import Aim, Figure, Load
@@ -19,6 +22,17 @@ _SCRATCH = 'bench-scratch'
 # Seconds of a load, and of one look at a hydration.
 _WINDOW = 2
 _LOAD = 3
+# Has a device open as QEMU does.
+_HOLD = 'exec 3<>"$1"; echo open; exec sleep infinity'
+# How long one write takes, in ms.
+_WRITE = '''
+import mmap, os, sys, time
+block = mmap.mmap(-1, 4096)
+device = os.open(sys.argv[1], os.O_WRONLY | os.O_DIRECT)
+begin = time.monotonic()
+os.pwrite(device, block, 0)
+print((time.monotonic() - begin) * 1000)
+'''
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +66,17 @@ class Bench:
 
     # What is needed by all
 
-    def attach(self, volume: str, number: int) -> Place:
+    def attach(self, volume: str, number: int,
+               server: str | None = None) -> Place:
         """Attach a volume on a node (from 1)."""
-        attachment = self._lab.reserve(volume)
+        attachment = self._lab.reserve(volume, server)
         begin = time.monotonic()
         info = self._lab.connect(attachment, number)
-        seconds = time.monotonic() - begin
+        return self._place(volume, number, attachment, info,
+                           time.monotonic() - begin)
+
+    def _place(self, volume: str, number: int, attachment: str,
+               info: dict[str, Any], seconds: float) -> Place:
         self._lab.complete(attachment)
         place = Place(volume, self._lab.nodes[number - 1], attachment,
                       info['device_path'], seconds)
@@ -211,3 +230,49 @@ class Bench:
                 self._lab.delete_volume(volume)
         return figures.ratio('attach elsewhere, large by small', names[1],
                              names[0], samples, 's', Aim(1.1, most=True))
+
+    # Live migration
+
+    @contextlib.contextmanager
+    def _open(self, place: Place) -> Iterator[None]:
+        """Have the device open as a server has."""
+        with place.node.popen(['sh', '-c', _HOLD, 'sh',
+                               place.device]) as server:
+            wait_for('an open device', lambda: (
+                server.poll() or 'open' in server.output()), 60)
+            expect(not server.poll(), f'{place.device} cannot be opened')
+            yield
+
+    def first_writes(self, times: int) -> Figure:
+        """The write that moves a volume whose server was live-migrated."""
+        samples: dict[str, list[float]] = {'first': [], 'next': []}
+        server = str(uuid.uuid4())
+        volume = self._lab.create_volume(1, node=1)
+        place = self.attach(volume, 1, server)
+        for number in range(times):
+            with self._open(place):
+                there = self._follow(place, 2 - number % 2, server)
+                with self._open(there):
+                    for name in samples:
+                        samples[name].append(self._write(there))
+            self._lab.detach_volume(place.attachment)
+            place = there
+            self.settle(place)
+        self.detach(place)
+        self._lab.delete_volume(volume)
+        first, following = map(statistics.median, samples.values())
+        return Figure('first write after a live migration', first, 'ms',
+                      f'the next one {figures.number(following)} ms; worst '
+                      f'{figures.number(max(samples["first"]))} ms',
+                      Aim(300, most=True), samples)
+
+    def _follow(self, place: Place, number: int, server: str) -> Place:
+        begin = time.monotonic()
+        attachment, info = self._lab.attach_at_once(place.volume, number,
+                                                    server)
+        return self._place(place.volume, number, attachment, info,
+                           time.monotonic() - begin)
+
+    def _write(self, place: Place) -> float:
+        return float(place.node.run(
+            ['python3', '-c', _WRITE, place.device]).stdout)

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import random
 import shutil
 import socket
 from collections.abc import Sequence
 
 from lab import agent, install, mconsole
+from lab.disk import Disk, Loss
 from lab.errors import LabError
 from lab.network import Network, data_address, mgmt_address
 from lab.processes import Group, run, wait_for
 
 _INIT = pathlib.Path(__file__).with_name('node-init')
 _STATE_MIB = 512
+# As virtio numbers them.
+_BLOCK_DEVICE = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """Memory and (sparse) disk of a node."""
+    """Memory and (sparse) disk of a node.
+
+    :ivar volatile: its disks have a write cache that a power cut empties
+    """
 
     memory_mib: int = 384
     disk_gib: int = 100
+    volatile: bool = False
 
 
 class Node:
@@ -40,9 +48,14 @@ class Node:
         self.data_address = data_address(number)
         self.mgmt_address = mgmt_address(number)
         self.console_log = directory / 'console.log'
+        # As the node knows it.
+        self.disk = '/dev/vdb' if size.volatile else '/dev/ubdb'
         self._network = network
         self._shares = list(shares)
         self._size = size
+        self._images = [directory / 'state.img', directory / 'disk.img']
+        self._disks = [Disk(image, network) for image in self._images
+                       if size.volatile]
         self._group = Group(directory / 'kernel.pid')
 
     def __repr__(self) -> str:
@@ -66,12 +79,12 @@ class Node:
             'DATA': f'{self.data_address}/24',
             'AGENT': str(agent.build(install.cache_directory())),
             'SHARE': ':'.join(str(share) for share in self._shares),
+            'STATE': self.disk.replace('db', 'da'), 'DISK': self.disk,
         }
         argv = self._network.argv(
             'linux.uml', f'mem={self._size.memory_mib}M',
             'rootfstype=hostfs', 'rootflags=/', 'ro', f'init={_INIT}',
-            f'ubd0={self.directory}/state.img',
-            f'ubd1={self.directory}/disk.img',
+            *self._attached(),
             self._interface(0, 'data'), self._interface(1, 'mgmt'),
             'con=null', 'con0=fd:0,fd:1', 'ssl=null', 'noreboot', 'quiet',
             f'uml_dir={self.directory}/uml', f'umid={self.name}',
@@ -86,15 +99,25 @@ class Node:
         return (f'vec{index}:transport=tap,ifname={bridge}{self.number},'
                 f'mac={mac},depth=128,gro=1')
 
+    def _attached(self) -> list[str]:
+        """The kernel's parameters that give it its disks."""
+        if not self._disks:
+            return [f'ubd{number}={image}'
+                    for number, image in enumerate(self._images)]
+        install.ensure_volatile()
+        for disk in self._disks:
+            disk.start()
+        return [f'virtio_uml.device={disk.socket}:{_BLOCK_DEVICE}'
+                for disk in self._disks]
+
     def _make_disks(self) -> None:
-        state = self.directory / 'state.img'
+        state, disk = self._images
         if not state.exists():
             part = state.with_suffix('.part')
             with part.open('wb') as file:
                 file.truncate(_STATE_MIB << 20)
             run('mkfs.ext4', '-q', '-F', str(part))
             part.rename(state)
-        disk = self.directory / 'disk.img'
         if not disk.exists():
             with disk.open('wb') as file:
                 file.truncate(self._size.disk_gib << 30)
@@ -116,8 +139,18 @@ class Node:
         """Whether the node's kernel is running."""
         return self._group.leader() is not None
 
-    def power_cut(self) -> None:
-        """End the node at once; what it had not written to disk is lost."""
+    def power_cut(self, seed: object = 0) -> Loss:
+        """End the node at once; what it had not written to disk is lost.
+
+        Of volatile disks also what was not flushed.
+
+        :param seed: decides what is lost
+        """
+        self._end()
+        return sum((disk.cut(random.Random(f'{seed} {number}'))
+                    for number, disk in enumerate(self._disks)), Loss())
+
+    def _end(self) -> None:
         self._group.kill()
         shutil.rmtree(self.directory / 'uml', ignore_errors=True)
 
@@ -125,7 +158,9 @@ class Node:
         """Sync file systems, end the kernel and start it again."""
         # An in-kernel reboot loses the network.
         self.run('sync')
-        self.power_cut()
+        self._end()
+        for disk in self._disks:
+            disk.close()
         self.start()
         if wait:
             self.wait_booted()

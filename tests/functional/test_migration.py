@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Iterator
 
 from lab.agent import Command
-from lab.api import connector
 from tests.functional import base
 
 if typing.TYPE_CHECKING:
@@ -58,13 +57,12 @@ class MigrationTest(base.FunctionalTest):
     def migrate(self, at: base.Attachment, node: LabNode,
                 complete: bool = True) -> base.Attachment:
         """What Nova asks Cinder for before a server moves."""
-        answer = self.lab.cinder('POST', '/attachments', {'attachment': {
-            'volume_uuid': at.volume, 'instance_uuid': self.server,
-            'connector': connector(node.number)}})['attachment']
+        attachment, info = self.lab.attach_at_once(at.volume, node.number,
+                                                   self.server)
         if complete:
-            self.lab.complete(answer['id'])
-        return base.Attachment(answer['id'], at.volume, node,
-                               answer['connection_info']['device_path'])
+            self.lab.complete(attachment)
+        return base.Attachment(attachment, at.volume, node,
+                               info['device_path'])
 
     @contextlib.contextmanager
     def waiting_write(self, at: base.Attachment, image: base.Image,

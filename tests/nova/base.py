@@ -66,7 +66,7 @@ class NovaTest(testtools.TestCase):
 
     def volume(self, node: int) -> str:
         """A volume on a node."""
-        volume = self.lab.create_volume(1, node)
+        volume = self.lab.create_clean(1, node)
         self.volumes.append(volume)
         return volume
 

@@ -23,6 +23,29 @@ class MovesTest(base.NovaTest):
         server.wait_more()
         self.assert_intact(server)
 
+    @environment.only_long
+    def test_post_copy(self) -> None:
+        """It runs on the other node before all of its memory is there."""
+        compute = self.node1.compute
+        compute.stop()
+        compute.configure(
+            {'libvirt': {'live_migration_permit_post_copy': True}})
+        self.addCleanup(compute.configure)
+        compute.start(wait=True)
+        server = self.server()
+        compute.virsh('migrate-setspeed', server.id, '1')
+        compute.virsh('suspend', server.id)
+        self.lab.live_migrate(server.id, 2, wait=False)
+        self.copying_memory(server)
+        number = self.lab.migrations(server.id)[0]['id']
+        self.lab.nova('POST', f'/servers/{server.id}/migrations/{number}'
+                      '/action', {'force_complete': None})
+        self.assertEqual('completed', self.lab.wait_migration(server.id))
+        self.node2.compute.virsh('resume', server.id)
+        self.moved(server, 2)
+        server.wait_hydrated()
+        self.assert_intact(server)
+
     def test_cold_moves(self) -> None:
         """Migrated and kept, migrated and taken back, shelved, rebooted."""
         server = self.server()

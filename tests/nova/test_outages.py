@@ -37,6 +37,39 @@ class OutagesTest(base.NovaTest):
             server.wait_hydrated()
         self.assert_intact(server)
 
+    def test_lender_loses_power(self) -> None:
+        """While its borrower hydrates, and writes."""
+        server = self.server()
+        self.live_migrate(server, 2)
+        self.assertTrue(server.hydrating())
+        self.node1.power_cut()
+        self.restore()
+        server.wait_more()
+        server.wait_hydrated()
+        self.assert_intact(server)
+
+    def test_evacuation(self) -> None:
+        """All there is is on the dead node: refused, until it is back."""
+        server = self.server()
+        before = self.attachments(server.volume)
+        self.node1.power_cut()
+        self.lab.force_down(1)
+        self.addCleanup(self.lab.force_down, 1, False)
+        self.lab.evacuate(server.id, 2, wait=False)
+        self.assertNotEqual('', self.lab.wait_action(server.id))
+        self.assertEqual('node1', server.row(server.volume)[1])
+        self.restore()
+        self.lab.force_down(1, False)
+        self.assertEqual('node1', server.node.name)
+        for attachment, host in self.attachments(server.volume):
+            if not host:
+                self.lab.detach_volume(attachment)
+        self.assertEqual(before, self.attachments(server.volume))
+        self.lab.act(server.id, 'os-resetState', {'state': 'active'})
+        self.lab.reboot_server(server.id)
+        self.moved(server, 1)
+        self.assert_intact(server)
+
     def silence(self, seconds: float) -> None:
         """Let node 1 stand still; its peers see it fall silent."""
         self.node1.freeze()

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a volume has to have after its node has lost power.
+
+As a program it runs in a node: some processes write to a device, flush now
+and then, read again what they wrote, and say what is done. As a module it
+keeps what they said, and compares a copy of the device with it.
+
+Every sector says where it is, whose it is and which write it was part of, and
+has a checksum. A write is some sectors of a group. A run of the program has a
+number, the epoch; what its processes write follows from it. What they say:
+
+    R EPOCH             the device was flushed, before anything else
+    F EPOCH PEN WRITE   the writes up to this one are flushed
+    D EPOCH PEN WRITE   this write was, as part of it
+    W EPOCH PEN WRITE   the writes up to this one are done; the end
+    E WORDS             a read gave something else
+"""
+from __future__ import annotations
+
+import dataclasses
+import mmap
+import os
+import random
+import struct
+import sys
+import zlib
+from collections.abc import Iterator
+
+SECTOR = 512
+GROUP = 16
+AREA = 8 << 20
+PENS = 3
+# Sector of the device, whose, epoch, pen, write.
+_STAMP = struct.Struct('<QQIIQ')
+_FILLING = random.Random(0).randbytes(SECTOR)
+_CHUNK = 1 << 20
+
+# Epoch and write; greater is later.
+Version = tuple[int, int]
+NEVER: Version = (0, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Write:
+    """Some sectors, counted over all areas, and how they are written."""
+
+    first: int
+    count: int
+    durable: bool
+    flush: bool
+
+
+class Pen:
+    """What one process of one epoch writes, in order, from write 1."""
+
+    def __init__(self, epoch: int, number: int, sectors: int) -> None:
+        self._dice = random.Random(f'{epoch} {number}')
+        self._number = number
+        self._groups = sectors // GROUP // PENS
+        self._writes: list[Write] = []
+
+    def __getitem__(self, number: int) -> Write:
+        while len(self._writes) < number:
+            self._writes += self._batch()
+        return self._writes[number - 1]
+
+    def _batch(self) -> Iterator[Write]:
+        """Writes up to a flush."""
+        dice = self._dice
+        left = dice.choice((1, 4, 16, 64))
+        while left:
+            left -= 1
+            group = dice.randrange(self._groups) * PENS + self._number
+            first = dice.randrange(GROUP)
+            yield Write(group * GROUP + first,
+                        dice.randint(1, GROUP - first),
+                        dice.random() < 0.1, not left)
+
+
+def areas(size: int) -> list[int]:
+    """Where the areas of a device begin that are written to, in bytes."""
+    last = (size - AREA) // SECTOR
+    return [last * part // 3 * SECTOR for part in range(4)]
+
+
+def _seal(where: int, owner: int, epoch: int, pen: int,
+          write: int) -> bytes:
+    body = _STAMP.pack(where, owner, epoch, pen, write)
+    body += _FILLING[len(body):-4]
+    return body + zlib.crc32(body).to_bytes(4, 'little')
+
+
+class Program:
+    """The part that runs in a node."""
+
+    def __init__(self, path: str, owner: int, size: int) -> None:
+        self._owner = owner
+        self._areas = areas(size)
+        self._handle = os.open(path, os.O_RDWR | os.O_DIRECT)
+        self._buffer = mmap.mmap(-1, _CHUNK)
+
+    def _sector(self, number: int) -> int:
+        """Where a sector of the areas is on the device."""
+        area, within = divmod(number, AREA // SECTOR)
+        return self._areas[area] // SECTOR + within
+
+    def _seal(self, number: int, epoch: int, pen: int, write: int) -> bytes:
+        return _seal(self._sector(number), self._owner, epoch, pen, write)
+
+    def fill(self) -> None:
+        """Write all areas, as epoch 0, and flush."""
+        step = _CHUNK // SECTOR
+        for first in range(0, len(self._areas) * AREA // SECTOR, step):
+            self._buffer[:] = b''.join(
+                self._seal(number, 0, 0, 0)
+                for number in range(first, first + step))
+            os.pwrite(self._handle, self._buffer,
+                      self._sector(first) * SECTOR)
+        os.fsync(self._handle)
+
+    def write(self, epoch: int, stop: str) -> None:
+        """Write until there is a file ``stop``."""
+        os.fdatasync(self._handle)
+        _say(f'R {epoch}')
+        pens = []
+        for number in range(PENS):
+            pens.append(os.fork())
+            if not pens[-1]:
+                self._run(epoch, number, stop)
+                os._exit(0)
+        bad = [pen for pen in pens if os.waitpid(pen, 0)[1]]
+        sys.exit(len(bad))
+
+    def _run(self, epoch: int, number: int, stop: str) -> None:
+        pen = Pen(epoch, number, len(self._areas) * AREA // SECTOR)
+        written: dict[int, int] = {}
+        turn = 0
+        while not os.path.exists(stop):
+            turn += 1
+            write = pen[turn]
+            self._put(epoch, number, turn, write)
+            written.update((write.first + index, turn)
+                           for index in range(write.count))
+            if write.flush:
+                os.fdatasync(self._handle)
+                _say(f'F {epoch} {number} {turn}')
+                where = pen[random.randint(1, turn)].first
+                self._look(epoch, number, where, written[where])
+        _say(f'W {epoch} {number} {turn}')
+
+    def _put(self, epoch: int, number: int, turn: int,
+             write: Write) -> None:
+        size = write.count * SECTOR
+        self._buffer[:size] = b''.join(
+            self._seal(write.first + index, epoch, number, turn)
+            for index in range(write.count))
+        with memoryview(self._buffer)[:size] as view:
+            os.pwritev(self._handle, [view],
+                       self._sector(write.first) * SECTOR,
+                       os.RWF_DSYNC if write.durable else 0)
+        if write.durable:
+            _say(f'D {epoch} {number} {turn}')
+
+    def _look(self, epoch: int, number: int, where: int,
+              turn: int) -> None:
+        """Read a sector again that was written in this run."""
+        with memoryview(self._buffer)[:SECTOR] as view:
+            os.preadv(self._handle, [view], self._sector(where) * SECTOR)
+        found = self._buffer[:SECTOR]
+        if found != self._seal(where, epoch, number, turn):
+            _say(f'E sector {where}: {_STAMP.unpack_from(found)} in place of '
+                 f'{(self._sector(where), self._owner, epoch, number, turn)}')
+
+    def copy(self, target: str) -> None:
+        """Copy the areas to a file."""
+        with open(target, 'wb') as file:
+            for area in self._areas:
+                for at in range(0, AREA, _CHUNK):
+                    os.preadv(self._handle, [self._buffer], area + at)
+                    file.write(self._buffer)
+
+
+def _say(words: str) -> None:
+    # In one piece: the lines of processes must not mix.
+    os.write(1, f'{words}\n'.encode())
+
+
+class Ledger:
+    """What the sectors of one volume have to hold.
+
+    :ivar epoch: number of the last run
+    :ivar findings: what was wrong with what the runs read
+    :ivar flushes: how many lines said that something was flushed
+    """
+
+    def __init__(self, owner: int, size: int) -> None:
+        self.owner = owner
+        self.size = size
+        self.epoch = 0
+        self.findings: list[str] = []
+        self.flushes = 0
+        self._areas = areas(size)
+        count = len(self._areas) * AREA // SECTOR
+        self._wanted: list[Version] = [NEVER] * count
+        self._pens: dict[Version, Pen] = {}
+        # Up to which write of each pen of each epoch all is flushed.
+        self._flushed: dict[Version, int] = {}
+        # What is done, and flushed as soon as anything is.
+        self._done: dict[Version, int] = {}
+
+    def _pen(self, epoch: int, number: int) -> Pen:
+        key = epoch, number
+        if key not in self._pens:
+            self._pens[key] = Pen(epoch, number, len(self._wanted))
+        return self._pens[key]
+
+    def take(self, text: str) -> None:
+        """Take in what a run has said since the last time, whole lines."""
+        for line in text.splitlines():
+            kind, *words = line.split()
+            if kind == 'E':
+                self.findings.append(line)
+                continue
+            epoch, *more = map(int, words)
+            if kind == 'R':
+                for (before, pen), turn in self._done.items():
+                    self._flush(before, pen, turn)
+                self._done = {}
+            elif kind == 'F':
+                self.flushes += 1
+                self._flush(epoch, more[0], more[1])
+            elif kind == 'D':
+                self._mark(epoch, more[0], more[1])
+            else:
+                self._done[epoch, more[0]] = more[1]
+
+    def _flush(self, epoch: int, pen: int, turn: int) -> None:
+        begin = self._flushed.get((epoch, pen), 0)
+        for number in range(begin + 1, turn + 1):
+            self._mark(epoch, pen, number)
+        self._flushed[epoch, pen] = max(begin, turn)
+
+    def _mark(self, epoch: int, pen: int, turn: int) -> None:
+        write = self._pen(epoch, pen)[turn]
+        for index in range(write.first, write.first + write.count):
+            self._wanted[index] = max(self._wanted[index], (epoch, turn))
+
+    def compare(self, copy: bytes, settled: bool) -> list[str]:
+        """What is wrong with a copy of the areas, in words.
+
+        :param settled: what was found is on a disk and has to stay
+        """
+        wrong = []
+        for index, wanted in enumerate(self._wanted):
+            sector = copy[index * SECTOR:(index + 1) * SECTOR]
+            found, words = self._judge(index, sector)
+            if not words and found < wanted:
+                words = f'old: {found}'
+            if words:
+                wrong.append(f'sector {index}: {words}, wanted {wanted}')
+            elif settled:
+                self._wanted[index] = found
+        return wrong
+
+    def _judge(self, index: int, sector: bytes) -> tuple[Version, str]:
+        """Version of a sector, and what is wrong with it in any case."""
+        where, owner, epoch, pen, turn = _STAMP.unpack_from(sector)
+        if sector != _seal(where, owner, epoch, pen, turn):
+            return NEVER, 'zeros' if not any(sector) else 'torn'
+        area, within = divmod(index, AREA // SECTOR)
+        if owner != self.owner:
+            return NEVER, f'foreign: of {owner}'
+        if where != self._areas[area] // SECTOR + within:
+            return NEVER, f'misplaced: of sector {where}'
+        if epoch > self.epoch:
+            return NEVER, f'future: {epoch}'
+        if epoch:
+            write = self._pen(epoch, pen)[turn]
+            if not write.first <= index < write.first + write.count:
+                return NEVER, f'misplaced: {epoch} {pen} {turn}'
+        return (epoch, turn), ''
+
+
+def main() -> None:
+    """``ledger.py fill|write|copy DEVICE OWNER SIZE [EPOCH STOP|TARGET]``."""
+    verb, path, owner, size, *words = sys.argv[1:]
+    program = Program(path, int(owner), int(size))
+    if verb == 'fill':
+        program.fill()
+    elif verb == 'write':
+        program.write(int(words[0]), words[1])
+    else:
+        program.copy(words[0])
+
+
+if __name__ == '__main__':
+    main()
