@@ -51,6 +51,19 @@ class NovaTest(testtools.TestCase):
             for daemon in (node.volume, node.compute):
                 if not daemon.running():
                     daemon.start(wait=True)
+        self.wait_services()
+
+    def wait_services(self) -> None:
+        """Wait until every service reports.
+
+        A report that RabbitMQ has lost keeps a service from the next one
+        until rpc_response_timeout.
+        """
+        def reporting() -> bool:
+            found = [each for ask in (self.lab.cinder, self.lab.nova)
+                     for each in ask('GET', '/os-services')['services']]
+            return all(each['state'] == 'up' for each in found)
+        wait_for('every service to report', reporting, LIMIT, 1)
 
     # -- what tests do ------------------------------------------------------
 

@@ -58,8 +58,8 @@ class OutagesTest(base.NovaTest):
         self.lab.evacuate(server.id, 2, wait=False)
         self.assertNotEqual('', self.lab.wait_action(server.id))
         self.assertEqual('node1', server.row(server.volume)[1])
-        self.restore()
         self.lab.force_down(1, False)
+        self.restore()
         self.assertEqual('node1', server.node.name)
         for attachment, host in self.attachments(server.volume):
             if not host:
@@ -92,6 +92,7 @@ class OutagesTest(base.NovaTest):
                     held.wait()
                     service.restart()
                 self.lab.wait_migration(server.id)
+                self.wait_services()
                 wait_for('node and volume of the server to agree', lambda: (
                     server.row(server.volume)[1] == server.node.name),
                     base.LIMIT)
