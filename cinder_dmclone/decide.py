@@ -87,8 +87,7 @@ def _home(facts: Facts, row: rows.Row) -> Decision:
     stale = [tag for tag in unit.tags.lent if tag.borrower != row.offer]
     if stale:
         return _stale_loan(facts, stale[0])
-    if (any(map(unit.gated, unit.of_kind(names.Kind.FRONT)))
-            or unit.of_kind(*names.GATE) and not row.offer):
+    if _gate_in_the_way(unit, row):
         return Decision(Step.OPEN, 'the volume is here')
     if unit.tags.source:
         return _hydrating(facts, row)
@@ -99,6 +98,18 @@ def _home(facts: Facts, row: rows.Row) -> Decision:
                                                names.Kind.SOURCE):
         return Decision(Step.COMPLETE, 'hydration has finished')
     return _consumers(facts, row)
+
+
+def _gate_in_the_way(unit: Unit, row: rows.Row) -> bool:
+    """Whether the gate has to go now.
+
+    A front with a read that waits for the lender cannot be led past it: the
+    lender comes first, if writes pass.
+    """
+    if unit.writes_pass and unit.tags.source and not unit.has_path:
+        return False
+    return (any(map(unit.gated, unit.of_kind(names.Kind.FRONT)))
+            or bool(unit.of_kind(*names.GATE)) and not row.offer)
 
 
 def _lend_offered(unit: Unit, row: rows.Row) -> Decision | None:

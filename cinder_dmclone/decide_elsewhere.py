@@ -64,8 +64,9 @@ def _offered(facts: Facts, row: rows.Row) -> Decision:
 def _lender(facts: Facts, row: rows.Row) -> Decision:
     unit = facts.unit
     writers = unit.of_kind(*names.WRITERS)
-    if writers:
-        return _stale_writers(unit, row, writers)
+    stale = _stale_writers(unit, row, writers) if writers else None
+    if stale and stale.step is not Step.WAIT:
+        return stale
     if facts.here == row.source:
         return _serve(unit, row.owner)
     for tag in unit.tags.lent:
@@ -74,7 +75,7 @@ def _lender(facts: Facts, row: rows.Row) -> Decision:
         needed = _discharge(facts, row, tag)
         if needed:
             return needed
-    return Decision(Step.RELEASE, 'those it was lent to are complete')
+    return stale or Decision(Step.RELEASE, 'those it was lent to are complete')
 
 
 def _stale_writers(unit: Unit, row: rows.Row,

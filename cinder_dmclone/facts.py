@@ -119,6 +119,13 @@ class Unit:
         """Whether the path of the hold has failed, as a write makes it."""
         return self.hold is not None and not self.hold.usable
 
+    @property
+    def writes_pass(self) -> bool:
+        """Whether the gate is open, though a front may still lead to it."""
+        sluice = self.devices.get(names.sluice(self.lv))
+        return (sluice is not None and sluice.table.has(table.Linear)
+                and not self.alarmed)
+
     def gated(self, name: names.DeviceName) -> bool:
         """Whether writes to a front wait."""
         found = self.devices.get(name)

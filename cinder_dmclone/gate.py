@@ -82,15 +82,22 @@ def _gated(world: World, unit: Unit,
     return table.Table(tuple(segments))
 
 
+def release(world: World, unit: Unit) -> None:
+    """Let writes through, those that wait and all others."""
+    if names.hold(unit.lv) in unit.devices:
+        world.dm.apply(str(names.sluice(unit.lv)),
+                       stack.consumer_table(unit))
+        rearm(world, unit)
+
+
 def open(world: World, unit: Unit) -> None:
     """Let the waiting writes go on, then take the gate away.
 
     In the other order the front would wait for the writes it holds.
+
+    :raises CommandTimeout: if a read waits for the lender; writes pass
     """
-    hold, sluice = names.hold(unit.lv), names.sluice(unit.lv)
-    if hold in unit.devices:
-        world.dm.apply(str(sluice), stack.consumer_table(unit))
-        rearm(world, unit)
+    release(world, unit)
     for front in unit.of_kind(names.Kind.FRONT):
         stack.consume(world, unit, front)
     remove(world, unit)

@@ -243,6 +243,10 @@ def withdraw(world: World, row: rows.Row) -> rows.Row:
         LOG.warning('Volume %(volume)s: %(copy)s is left to the reconciler '
                     'of its node: %(error)s',
                     {'volume': row.id, 'copy': copy, 'error': error})
+        if isinstance(error, exceptions.PeerRefused):
+            # It may be the volume, and the row an old one that was restored:
+            # what it shows decides about the loan.
+            return row
     unit = stack.refresh(world, row.lv)
     for tag in unit.tags.lent:
         if tag.borrower == copy:
@@ -316,7 +320,7 @@ def adopt(world: World, unit: facts.Unit, row: rows.Row) -> None:
     # A server waits for this. The tag matters for a boot only, and may be
     # more cautious than the row.
     if unit.of_kind(*names.GATE):
-        gate.open(world, unit)
+        gate.release(world, unit)
     stale = [tag for tag in (unit.tags.copy,) if tag]
     own = records.Own(row.generation, row.id)
     world.group.retag(names.data_lv(unit.lv),

@@ -36,10 +36,8 @@ SETTLED_MIGRATION = (None, 'error', 'success')
 
 # How long a change with a lost answer is read back, in seconds.
 SETTLE_SECONDS = 5.0
-
 # A deadlock was rolled back whole: the change may be tried again at once.
 DEADLOCK_RETRIES = 3
-
 _AWAY = (db_exc.DBError, sa_exc.SQLAlchemyError,
          exception.ServiceUnavailable)
 
@@ -324,8 +322,10 @@ class RowStore:
             failure = error
         fresh = self._read_back(row.id, failure)
         # The generation and the freshly minted LV in ``provider_id`` make
-        # the value unique to one attempt.
-        if fresh and not fresh.deleted and fresh == _after(fresh, values):
+        # the value unique to one attempt. The new owner may have gone on from
+        # a commit already; nobody but the home raises the generation.
+        if fresh and (fresh == _after(fresh, values) and not fresh.deleted
+                      or failure and fresh.generation > row.generation):
             return fresh
         raise exceptions.RowChanged(volume=row.id, step=step)
 

@@ -317,7 +317,8 @@ def swap(world: World, unit: Unit) -> None:
             name: found for name, found in unit.devices.items()
             if name.kind is not names.Kind.CLONE})
     for name in unit.of_kind(*names.CONSUMERS):
-        consume(world, bare, name)
+        if not unit.fenced(name):
+            consume(world, bare, name)
     assert unit.tags.source is not None
     world.group.retag(names.data_lv(unit.lv),
                       remove=[records.print_tag(unit.tags.source)])

@@ -18,6 +18,7 @@ from cinder_dmclone import activation
 from cinder_dmclone.dm import table
 from cinder_dmclone import names
 from cinder_dmclone import rpc
+from tests.simulation import machine
 from tests.simulation import rows
 from tests.simulation import scheduler as scheduler_module
 from tests.unit.fake import cloud
@@ -124,8 +125,13 @@ class Node(cloud.Node):
     cloud: Cloud
     process: Process
 
+    mapper: machine.Mapper
+
     def make_process(self) -> Process:
         return Process(self)
+
+    def make_mapper(self) -> machine.Mapper:
+        return machine.Mapper(self)
 
     def begin(self) -> None:
         """First start."""
@@ -167,13 +173,17 @@ class Cloud(cloud.Cloud):
     """All nodes of one schedule.
 
     :param choices: what the seed decides
+    :param last: how the last node differs from the others
     """
 
     nodes: dict[str, Node]
 
     def __init__(self, scheduler: scheduler_module.Scheduler,
                  choices: random.Random, hosts: typing.Sequence[str],
+                 last: dict[str, typing.Any] | None = None,
                  **options: typing.Any) -> None:
+        self._different = {hosts[-1]: last or {}}
+        self._twins: dict[str, Node] = {}
         self.scheduler = scheduler
         self.choices = choices
         self.tables = rows.Tables()
@@ -198,7 +208,16 @@ class Cloud(cloud.Cloud):
             node.begin()
 
     def make_node(self, host: str, **options: typing.Any) -> Node:
-        return Node(self, host, **options)
+        return Node(self, host, **options, **self._different.get(host, {}))
+
+    def twin(self, name: str) -> Node:
+        """Another node of the same name, which has disks of its own."""
+        if name not in self._twins:
+            twin = Node(self, self.nodes[name].host)
+            twin.group.uuid += '-another'
+            twin.begin()
+            self._twins[name] = twin
+        return self._twins[name]
 
     def make_clock(self) -> typing.Any:
         return scheduler_module.Clock(self.scheduler)
@@ -246,26 +265,30 @@ class Cloud(cloud.Cloud):
 
     def send(self, what: str, target: str, fate: Fate, timeout: float,
              run: typing.Callable[[Process], typing.Any],
-             reachable: typing.Callable[[], bool]
-             ) -> scheduler_module.Future:
-        """Let a process work on a message; its answer may never come."""
+             reachable: typing.Callable[[], bool],
+             again: float = 0.0) -> scheduler_module.Future:
+        """Let a process work on a message; its answer may never come.
+
+        :param again: seconds after which a second copy arrives
+        """
         future = scheduler_module.Future(self.scheduler)
-        answer = future if fate in (Fate.ARRIVES, Fate.TWICE) else None
-        delay = timeout * 1.5 if fate is Fate.LATE else 0.0
-        if fate is not Fate.LOST:
-            for _ in range(2 if fate is Fate.TWICE else 1):
-                self.scheduler.spawn(f'{what} to {target}', self._deliver,
-                                     what, target, delay, run, reachable,
-                                     answer)
+        answer = (None if fate in (Fate.UNANSWERED, Fate.LATE, Fate.LOST)
+                  else future)
+        delays = {Fate.LOST: (), Fate.LATE: (timeout * 1.5,),
+                  Fate.TWICE: (0.0, again)}.get(fate, (0.0,))
+        node = self.twin(target) if fate is Fate.ASTRAY else (
+            self.nodes[target])
+        for delay in delays:
+            self.scheduler.spawn(f'{what} to {target}', self._deliver, what,
+                                 node, delay, run, reachable, answer)
         return future
 
-    def _deliver(self, what: str, target: str, delay: float,
+    def _deliver(self, what: str, node: Node, delay: float,
                  run: typing.Callable[[Process], typing.Any],
                  reachable: typing.Callable[[], bool],
                  answer: scheduler_module.Future | None) -> None:
         if delay:
             self.scheduler.sleep(delay)
-        node = self.nodes[target]
         process = node.process
         if not (process.alive and process.serving and reachable()):
             return
@@ -274,14 +297,18 @@ class Cloud(cloud.Cloud):
             result = run(process)
             if answer and reachable():
                 answer.set(result)
-        self.scheduler.spawn(f'{node.host}: {what}', work, owner=process)
+        worker = self.scheduler.spawn(f'{node.host}: {what}', work,
+                                      owner=process)
+        if answer:
+            answer.comes_from(worker)
 
     def carry(self, process: cloud.Process, message: ports.Message,
               timeout: float) -> ports.Answer:
+        again = self.choices.choice((0.0, 0.0, 30.0, 200.0))
         future = self.send(
             message.method, message.target, self.fate(message), timeout,
             self._handler(message),
-            lambda: self.reachable(message.source, message.target))
+            lambda: self.reachable(message.source, message.target), again)
         if not future.wait(timeout):
             raise messaging.MessagingTimeout(message.method)
         return future.value

@@ -15,6 +15,7 @@ from oslo_serialization import jsonutils
 
 from cinder_dmclone import rpc
 from tests.simulation import cloud as cloud_module
+from tests.simulation import server
 from tests.simulation import truth as truth_module
 from tests.unit.fake import cloud as unit_cloud
 from tests.unit.fake import ports
@@ -56,6 +57,8 @@ class Api:
             began = self.cloud.clock.monotonic()
             generation = self.cloud.row(self.volume).generation
             try:
+                if self.tables.hidden:
+                    raise Refused('VolumeNotFound')
                 return True, run(process)
             except Exception as error:
                 self._check_error(what, process, generation, error)
@@ -129,7 +132,8 @@ class Api:
             return info['data'].get('device_path', '')
         if self.tables.attachments[attachment]['deleted']:
             raise Refused('connect: the attachment is gone')
-        self.asked[attachment] = node
+        if not once:
+            self.asked[attachment] = node
         return self._call('connect', manager, once)
 
     def complete(self, attachment: str) -> None:
@@ -188,6 +192,9 @@ class Api:
             row = self._begin('delete', 'deleting')
         if row['deleted']:
             return
+        if self.tables.real:
+            # The newest data would be kept for ever, wherever it is.
+            raise Refused('delete: not while the database is an old one')
 
         def manager(process: cloud_module.Process) -> None:
             process.service.delete(self.volume)
@@ -203,13 +210,7 @@ class Api:
             process.service.extend(self.volume, size)
             process.check_alive()
             row.update(size=size, status='available')
-        try:
-            self._call('extend', manager)
-        except Refused:
-            # The operator resets the state.
-            if row['status'] == 'extending':
-                row['status'] = 'available'
-            raise
+        self._reset_after('extend', manager, status='available')
 
     def move(self, node: cloud_module.Node) -> None:
         """``openstack volume migrate`` of a volume nobody uses."""
@@ -219,19 +220,11 @@ class Api:
         row['migration_status'] = 'migrating'
 
         def manager(process: cloud_module.Process) -> None:
-            try:
-                process.service.migrate(
-                    self.volume, f'{node.name}#{unit_cloud.POOL}')
-            except Exception:
-                row['migration_status'] = 'error'
-                raise
+            process.service.migrate(self.volume,
+                                    f'{node.name}#{unit_cloud.POOL}')
             process.check_alive()
             row['migration_status'] = 'success'
-        try:
-            self._call('migrate', manager)
-        except Refused:
-            row['migration_status'] = 'error'
-            raise
+        self._reset_after('migrate', manager, migration_status='error')
 
     def image(self, truth: truth_module.Truth) -> None:
         """``copy_image_to_volume``: the service itself writes the volume."""
@@ -245,16 +238,27 @@ class Api:
                 # create_volume.py saves it whatever has happened since.
                 if process.alive:
                     row['status'] = 'available'
+        self._reset_after('image', manager, status='available')
+
+    def _reset_after(self, what: str, manager: typing.Callable[
+            [cloud_module.Process], None], **idle: str) -> None:
+        """Call the manager; if it fails somebody resets the state.
+
+        :param idle: the column that says what goes on, and what it is then
+        """
+        row = self.tables.volumes[self.volume]
+        (column, value), = idle.items()
+        busy = row[column]
         try:
-            self._call('image', manager)
+            self._call(what, manager)
         except Refused:
-            if row['status'] == 'downloading':
-                row['status'] = 'available'
+            if row[column] == busy:
+                row[column] = value
             raise
 
     def _copy(self, process: cloud_module.Process,
               truth: truth_module.Truth, path: str) -> None:
-        writer = truth_module.Server(
+        writer = server.Server(
             truth, typing.cast(cloud_module.Node, process.node), path)
         try:
             for number in range(0, len(truth.regions), 3):

@@ -16,7 +16,12 @@ from tests.unit.fake import ports
 
 Spec = schedule.Spec
 
-KINDS = ('kill', 'power')
+# What the systematic part lets happen at every change: with whom, counted
+# from the node that makes it, and whether afterwards as well.
+CRASHES = ('kill', 'power')
+OTHERS = ('answer', 'away', 'empty', 'restore', 'sector')
+# Long enough for what waits to be found.
+SECONDS = {'cut': 300.0}
 # How often each pair of calls is tried, and how much they take turns.
 PAIR_TRIES = 4
 PAIR_SWITCH = 0.3
@@ -31,18 +36,22 @@ def undisturbed(story: str) -> schedule.Outcome:
 
 
 def crashes() -> typing.Iterator[str]:
-    """A crash of either side before and after every change."""
+    """A crash of each node before and after every change, or another fault.
+    """
     for story in stories.BASE:
+        nodes = range(len(stories.BASE[story].hosts))
+        whats = [f'{kind}/{moment}/{node}' for kind, moment, node in
+                 itertools.product(CRASHES, ('before', 'after'), nodes)]
+        whats += [f'cut/before/{node}' for node in nodes[1:]]
+        whats += [f'reinstall/before/{node}' for node in nodes]
+        whats += [f'{kind}/before/0' for kind in OTHERS]
         for at in range(1, undisturbed(story).changes + 1):
-            # Counted from the node that makes the change.
-            victims = range(len(stories.BASE[story].hosts))
-            for kind, moment, victim in itertools.product(
-                    KINDS, ('before', 'after'), victims):
-                yield f'crash/{story}/{kind}/{moment}/{victim}/{at}'
+            for what in whats:
+                yield f'crash/{story}/{what}/{at}'
 
 
 def messages() -> typing.Iterator[str]:
-    """Every message lost, unanswered, late and twice."""
+    """Every message lost, unanswered, late, twice and astray."""
     for story in stories.BASE:
         for number in range(1, undisturbed(story).messages + 1):
             for fate in faults.DISTURBED:
@@ -78,7 +87,8 @@ def spec(name: str) -> Spec:
         case 'story', story, _:
             return Spec(name, stories.BASE[story], switch=STORY_SWITCH)
         case 'crash', story, what, moment, victim, at:
-            fault = faults.Fault(int(at), what, moment, int(victim))
+            fault = faults.Fault(int(at), what, moment, int(victim),
+                                 SECONDS.get(what, 20.0))
             return Spec(name, stories.BASE[story], faults.Plan((fault,)))
         case 'message', story, fate, number:
             return Spec(name, stories.BASE[story], faults.Plan(

@@ -8,11 +8,20 @@ import random
 import typing
 
 from tests.simulation import cloud as cloud_module
+from tests.simulation import disasters
+from tests.simulation import truth as truth_module
 from tests.unit.fake import ports
 
 Fate = ports.Fate
 
-DISTURBED = (Fate.LOST, Fate.UNANSWERED, Fate.LATE, Fate.TWICE)
+DISTURBED = (Fate.LOST, Fate.UNANSWERED, Fate.LATE, Fate.TWICE, Fate.ASTRAY)
+# What can go to another node of the same name: these tell by its disks. For
+# the rest a Cinder with two such nodes is lost in any case.
+_TO_DISKS = ('prepare', 'show')
+
+KINDS = ('kill', 'kill', 'kill', 'kill', 'power', 'power', 'power', 'power',
+         'cut', 'cut', 'answer', 'away', 'empty', 'sector', 'sector',
+         'restore', 'reinstall')
 
 # Seconds until somebody repairs it.
 _REPAIR = (1.0, 20.0, 200.0)
@@ -23,8 +32,9 @@ class Fault:
     """A fault at the ``at``-th change of anything by anybody.
 
     ``kind``: 'kill' or 'power' of a node, 'cut' between the node that makes
-    the change and another, 'answer': that of the database is lost, 'away':
-    the database.
+    the change and another, 'reinstall' of a node, with empty disks; 'sector'
+    of a lender; 'answer': that of the database is lost, 'away': the database;
+    'empty': the services have another one, 'restore': it is an old one.
     ``victim`` counts nodes from the one that makes the change.
     """
 
@@ -52,8 +62,7 @@ class Plan:
         """Few faults: most schedules have one or two."""
         faults = tuple(
             Fault(choices.randrange(1, 140),
-                  choices.choice(('kill', 'kill', 'power', 'power', 'cut',
-                                  'answer', 'away')),
+                  choices.choice(KINDS),
                   choices.choice(('before', 'after')),
                   choices.randrange(3), choices.choice(_REPAIR))
             for _ in range(choices.choice((0, 1, 1, 2, 3))))
@@ -65,8 +74,10 @@ class Plan:
 class Injector:
     """Carries a plan out."""
 
-    def __init__(self, cloud: cloud_module.Cloud, plan: Plan) -> None:
+    def __init__(self, cloud: cloud_module.Cloud,
+                 truth: truth_module.Truth, plan: Plan) -> None:
         self.cloud = cloud
+        self.truth = truth
         self.changes = 0
         self.messages = 0
         self.injected = 0
@@ -84,10 +95,11 @@ class Injector:
     def fate(self, message: typing.Any) -> Fate:
         self.messages += 1
         fate = self._fates.get(self.messages, Fate.ARRIVES)
-        if self.calm or fate is Fate.ARRIVES:
+        what = getattr(message, 'method', message)
+        if self.calm or fate is Fate.ARRIVES or (
+                fate is Fate.ASTRAY and what not in _TO_DISKS):
             return Fate.ARRIVES
         self.injected += 1
-        what = getattr(message, 'method', message)
         self.cloud.note(f'** message {self.messages}, {what}: {fate.value}')
         return fate
 
@@ -105,45 +117,65 @@ class Injector:
             self._inject(fault, call)
 
     def _inject(self, fault: Fault, call: ports.Call) -> None:
+        repair = self._begin(fault, call)
+        if repair:
+            self.cloud.scheduler.spawn('repair', self._later, fault.repair,
+                                       repair)
+
+    def _later(self, seconds: float,
+               repair: typing.Callable[[], None]) -> None:
+        self.cloud.scheduler.sleep(seconds)
+        repair()
+
+    def _begin(self, fault: Fault, call: ports.Call) -> (
+            typing.Callable[[], None] | None):
+        """Let it happen; returns what repairs it."""
         nodes = list(self.cloud.nodes.values())
         here = nodes.index(self.cloud.nodes[call.node])
         victim = nodes[(here + fault.victim) % len(nodes)]
-        spawn = self.cloud.scheduler.spawn
-        if fault.kind == 'kill':
-            victim.kill()
-            spawn('repair', self._start, victim, fault.repair)
-        elif fault.kind == 'power':
-            if victim.up:
-                victim.lose_power()
-            spawn('repair', self._start, victim, fault.repair)
-        elif fault.kind == 'cut':
-            other = nodes[(here + max(1, fault.victim)) % len(nodes)]
-            if other is not nodes[here]:
-                self.cloud.partition(nodes[here], other)
-                spawn('repair', self._heal, fault.repair)
-        elif fault.kind == 'answer':
-            self._lose_answer = True
-        else:
-            self.cloud.tables.away = True
-            spawn('repair', self._back, fault.repair)
+        match fault.kind:
+            case 'kill':
+                victim.kill()
+                return victim.start
+            case 'power':
+                if victim.up:
+                    victim.lose_power()
+                return victim.start
+            case 'reinstall':
+                disasters.reinstall(victim, self.truth)
+                return victim.start
+            case 'cut':
+                other = nodes[(here + max(1, fault.victim)) % len(nodes)]
+                if other is not nodes[here]:
+                    self.cloud.partition(nodes[here], other)
+                return self.cloud.heal
+            case 'answer':
+                self._lose_answer = True
+                return None
+            case 'away':
+                self.cloud.tables.away = True
+            case 'empty':
+                self.cloud.tables.hidden = True
+            case 'restore':
+                disasters.restore_database(self.cloud, self.truth)
+            case 'sector':
+                disasters.break_sector(
+                    self.cloud, self.truth,
+                    self.cloud.choices.randrange(len(self.truth.regions)))
+        return self._repair_disks_and_database
 
-    def _start(self, node: cloud_module.Node, seconds: float) -> None:
-        self.cloud.scheduler.sleep(seconds)
-        node.start()
-
-    def _heal(self, seconds: float) -> None:
-        self.cloud.scheduler.sleep(seconds)
-        self.cloud.heal()
-
-    def _back(self, seconds: float) -> None:
-        self.cloud.scheduler.sleep(seconds)
-        self.cloud.tables.away = False
+    def _repair_disks_and_database(self) -> None:
+        tables = self.cloud.tables
+        tables.away = tables.hidden = False
+        disasters.adopt(self.cloud, self.truth)
+        for node in self.cloud.nodes.values():
+            node.mapper.bad.clear()
 
     def repair_all(self) -> None:
         """Faults have stopped."""
         self.calm = True
         self._lose_answer = False
         self.cloud.heal()
-        self.cloud.tables.away = False
+        self._repair_disks_and_database()
         for node in self.cloud.nodes.values():
             node.start()

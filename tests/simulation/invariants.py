@@ -6,6 +6,7 @@ from __future__ import annotations
 from cinder_dmclone.dm import table
 from cinder_dmclone import names
 from cinder_dmclone import records
+from cinder_dmclone import rows
 from tests.simulation import cloud as cloud_module
 from tests.simulation import truth as truth_module
 from tests.unit.fake import mapped
@@ -15,6 +16,10 @@ Violation = truth_module.Violation
 
 # Ports whose changes move data or what leads to it.
 _STORAGE = ('rows', 'group', 'meta_group', 'dm')
+
+# Seconds for which a node that only lends may wait for its own lender: it is
+# told at once, but somebody may hold the lock.
+WEDGED_SECONDS = 150.0
 
 
 class Watch:
@@ -28,22 +33,69 @@ class Watch:
         cloud.power_cut = self.power_cut
         cloud.activated = self.activated
         cloud.tables.changed = self.row_changed
-        self._generation = 1
+        self._generation = self._highest = 1
+        self._offer: records.Location | None = None
+        self._disturbed = 0.0
 
     def changed(self, call: ports.Call) -> None:
         if self.cloud.complaints:
             raise Violation('kernel', self.cloud.complaints[0])
+        self._check_targets()
         if call.port in _STORAGE:
             self.check()
 
     def row_changed(self) -> None:
         row = self.cloud.row(self.truth.volume)
-        if row.generation < self._generation:
+        if row.generation < self._generation and not self.cloud.tables.real:
             raise Violation('I4 generation', f'{row}')
+        if row.offer and row.offer != self._offer and (
+                not self.cloud.tables.real):
+            self._check_room(row)
+        self._offer = row.offer
         if row.generation > self._generation and (
-                row.migration_status != 'migrating' and not row.attachments):
+                row.migration_status != 'migrating' and not row.attachments
+                and row.generation > self._highest):
             raise Violation('I4 purpose', f'it moved for nobody: {row}')
         self._generation = row.generation
+        self._highest = max(self._highest, row.generation)
+
+    def _check_room(self, row: rows.Row) -> None:
+        assert row.offer
+        lv = self.cloud.nodes[row.node].group.volumes[names.data_lv(row.lv)]
+        free = self.cloud.nodes[row.offer.node].group.report().free
+        if free < lv.size:
+            raise Violation('I4 room', f'{row.offer.node} has {free} bytes')
+
+    def _check_targets(self) -> None:
+        """A command that waits in a target keeps others from logging in.
+
+        So only the node with the server may let I/O wait for a path.
+        """
+        cloud = self.cloud
+        now = cloud.clock.monotonic()
+        if cloud.tables.silent or cloud.tables.real or not all(
+                node.process.alive and node.process.serving
+                for node in cloud.nodes.values()):
+            self._disturbed = now
+            return
+        for node in cloud.nodes.values():
+            for text, found in node.mapper.mapped.items():
+                target = found.target
+                if not (isinstance(target, table.Multipath) and target.queue
+                        and found.path_failed and self._lends(node)):
+                    continue
+                name = names.DeviceName.parse(text)
+                since = max(node.mapper.failed_at.get(text, now),
+                            self._disturbed)
+                if name and name.kind is names.Kind.SOURCE and (
+                        name.lv != self.truth.owner.lv
+                        and now - since > WEDGED_SECONDS):
+                    raise Violation('I6 wedged', f'{text} on {node.name} '
+                                    'lends and waits for its own lender')
+
+    def _lends(self, node: cloud_module.Node) -> bool:
+        return any(self.cloud.logged_in(node, iqn)
+                   for iqn in node.exporter.exports)
 
     def activated(self, node: cloud_module.Node) -> None:
         """Without a control plane only the volume itself gets a front."""
@@ -51,9 +103,10 @@ class Watch:
         for text in node.mapper.mapped:
             name = names.DeviceName.parse(text)
             if name and name.kind is names.Kind.FRONT and not row.deleted and (
-                    records.Location(node.name, name.lv) != row.owner):
+                    records.Location(node.name, name.lv)
+                    != self.truth.owner):
                 raise Violation('I2 boot', f'{text} on {node.name}, '
-                                f'{row.owner} is the volume')
+                                f'{self.truth.owner} is the volume')
 
     def power_cut(self, node: cloud_module.Node) -> None:
         self.truth.power_cut(node.name)
@@ -64,17 +117,17 @@ class Watch:
         self._check_writers()
 
     def _check_writers(self) -> None:
-        row = self.cloud.row(self.truth.volume)
+        owner = self.truth.owner
         for node in self.cloud.nodes.values():
             for text, found in node.mapper.mapped.items():
                 if not found.openers or not _writable(found):
                     continue
                 name = names.DeviceName.parse(text)
                 here = name and records.Location(node.name, name.lv)
-                if name and name.kind in names.WRITERS and here != row.owner:
+                if name and name.kind in names.WRITERS and here != owner:
                     raise Violation(
                         'I2 writer', f'{text} on {node.name} is open and '
-                        f'leads to what is not the volume ({row.owner} is)')
+                        f'leads to what is not the volume ({owner} is)')
 
 
 def _writable(found: mapped.Mapped) -> bool:

@@ -15,6 +15,7 @@ import typing
 from cinder_dmclone.dm import table
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
+from tests.simulation import server as server_module
 from tests.simulation import truth as truth_module
 
 TRIES = 5
@@ -55,7 +56,7 @@ class Nova:
         self.choices = choices
         self.instance = instance
         self.attachment: str | None = None
-        self.server: truth_module.Server | None = None
+        self.server: server_module.Server | None = None
         self.writers = 0
         self.busy = False
 
@@ -133,7 +134,7 @@ class Nova:
         old.close()
         self._delete(first)
 
-    def _fail_late(self, old: truth_module.Server, new: truth_module.Server,
+    def _fail_late(self, old: server_module.Server, new: server_module.Server,
                    attachment: str, ending: str) -> None:
         """The destination wrote, then was ended; the source goes on.
 
@@ -151,15 +152,17 @@ class Nova:
             self.start(old)
 
     def _open(self, node: cloud_module.Node, kernel: cloud_module.Kernel,
-              path: str) -> truth_module.Server:
+              path: str) -> server_module.Server:
         if not kernel.alive:
             raise Refused('the node has lost power')
         if not path:
             raise Refused('served over iSCSI')
         if path.rpartition('/')[2] not in node.mapper.mapped:
+            if self.truth.meddled:
+                raise Refused('the attachment was deleted meanwhile')
             raise Violation('I6 device', f'{path} was returned and is not '
                             f'on {node.host}')
-        server = truth_module.Server(self.truth, node, path)
+        server = server_module.Server(self.truth, node, path)
         server.read(self.choices.randrange(len(self.truth.regions)))
         if not server.alive:
             raise Refused('the node has lost power')
@@ -182,13 +185,30 @@ class Nova:
 
     # -- the server ---------------------------------------------------------
 
-    def start(self, server: truth_module.Server) -> None:
+    def start(self, server: server_module.Server) -> None:
         server.running = True
         self.writers += 1
         self.scheduler.spawn(f'server on {server.node.host}', self._work,
                              server)
 
-    def _work(self, server: truth_module.Server) -> None:
+    def fill(self) -> None:
+        """Read all and write all at the same time."""
+        server = self.server
+        if not server or not server.running:
+            raise Refused('no server to write')
+        for number in range(len(self.truth.regions)):
+            self.writers += 2
+            for what in (server.read, server.write):
+                self.scheduler.spawn(f'server on {server.node.host}',
+                                     self._one, what, number)
+
+    def _one(self, what: typing.Callable[[int], bool], number: int) -> None:
+        try:
+            what(number)
+        finally:
+            self.writers -= 1
+
+    def _work(self, server: server_module.Server) -> None:
         try:
             for _ in range(self.choices.choice((2, 4, 8))):
                 if not server.running:
@@ -197,8 +217,10 @@ class Nova:
                 what = self.choices.random()
                 if what < 0.5:
                     server.write(number)
-                elif what < 0.75:
+                elif what < 0.7:
                     server.flush()
+                elif what < 0.8:
+                    server.discard(number)
                 else:
                     server.read(number)
                 if self.choices.random() < 0.3:
@@ -206,7 +228,7 @@ class Nova:
         finally:
             self.writers -= 1
 
-    def stop(self, server: truth_module.Server, wait: bool = True) -> None:
+    def stop(self, server: server_module.Server, wait: bool = True) -> None:
         """Pause a server; what it has begun ends."""
         server.running = False
         pause = 0.2

@@ -296,7 +296,7 @@ def _impatient(known, row, consumers=decide._consumers):
 
 
 @bug('H15: requests are not checked for the home',
-     (answers.Answers, '_require_home'))
+     (answers.Answers, '_require_home'), where='message/migrate/TWICE')
 def _anywhere(self, row):
     """Whoever gets it does it."""
 

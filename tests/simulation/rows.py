@@ -15,7 +15,9 @@ from cinder.db import models
 import sqlalchemy as sa
 from sqlalchemy.sql import operators
 
+from cinder_dmclone import cluster
 from cinder_dmclone import exceptions
+from cinder_dmclone import records
 from cinder_dmclone import rows
 
 Record = dict[str, typing.Any]
@@ -24,6 +26,9 @@ Bound = dict[typing.Any, Record]
 _VOLUMES = models.Volume.__table__
 _ATTACHMENTS = models.VolumeAttachment.__table__
 _SNAPSHOTS = models.Snapshot.__table__
+
+# How far a database server may lag behind the others.
+LAG_SECONDS = 5.0
 
 
 class Tables:
@@ -34,12 +39,30 @@ class Tables:
         self.attachments: dict[str, Record] = {}
         # The database does not answer.
         self.away = False
+        # The services are connected to another database, an empty one.
+        self.hidden = False
+        # What a commit has changed last, as it was before.
+        self.before_commit: Record = {}
+        # Where the volume is, if the database is an old one.
+        self.real: records.Location | None = None
         # Called after every change of a volume's row.
         self.changed: typing.Callable[[], None] = lambda: None
         self._number = 0
 
+    @property
+    def silent(self) -> bool:
+        return self.away or self.hidden
+
     def close(self) -> None:
         """Nothing to close."""
+
+    def copy(self) -> Tables:
+        """As they are now, to be read later."""
+        copy = Tables()
+        copy.volumes = {key: dict(row) for key, row in self.volumes.items()}
+        copy.attachments = {key: dict(row)
+                            for key, row in self.attachments.items()}
+        return copy
 
     def service(self, node: str) -> None:
         """Services are known by their nodes."""
@@ -93,6 +116,25 @@ class Tables:
                 for a in self.attachments_of(volume_id)))
 
 
+class Session:
+    """A connection to one server of a cluster, as ``cluster`` sees it."""
+
+    dialect = types.SimpleNamespace(name='mysql')
+
+    def __init__(self) -> None:
+        self.info: dict[str, bool] = {}
+        # Whether it answers only when it has caught up.
+        self.waits = False
+
+    def connection(self) -> Session:
+        return self
+
+    def exec_driver_sql(self, text: str) -> typing.Any:
+        if text.startswith('SET SESSION wsrep_sync_wait'):
+            self.waits = True
+        return types.SimpleNamespace(first=lambda: ('wsrep_sync_wait', '0'))
+
+
 class RowStore(rows.RowStore):
     """The product's row store on these tables.
 
@@ -105,12 +147,23 @@ class RowStore(rows.RowStore):
         super().__init__(clock.monotonic, clock.sleep)
         self._tables = tables
         self._between = between
+        self._session = Session()
+        self._lagging: tuple[float, Tables] | None = None
 
     def _query(self, condition: sa.ColumnElement) -> list[rows.Row]:
         self._answer()
-        return [self._tables.row(found['id'])
-                for found in self._tables.of(_VOLUMES)
-                if holds(condition, {_VOLUMES: found}, self._tables)]
+        cluster.see_all(self._session)
+        tables = self._tables if self._session.waits else self._replica()
+        return [] if self._tables.hidden else [
+            tables.row(found['id']) for found in tables.of(_VOLUMES)
+            if holds(condition, {_VOLUMES: found}, tables)]
+
+    def _replica(self) -> Tables:
+        """What a database server has that has not caught up."""
+        now = self._clock()
+        if not self._lagging or now - self._lagging[0] > LAG_SECONDS:
+            self._lagging = now, self._tables.copy()
+        return self._lagging[1]
 
     def _answer(self) -> None:
         if self._tables.away:
@@ -120,13 +173,19 @@ class RowStore(rows.RowStore):
                 expected: dict[str, typing.Any],
                 filters: list[sa.ColumnElement]) -> int:
         self._answer()
+        self._lagging = None
         changed = 0
         condition = sa.and_(
             models.Volume.deleted == sa.false(), *filters,
             *(rows._expects(getattr(models.Volume, name), value)
               for name, value in expected.items()))
         for found in self._tables.of(_VOLUMES):
-            if holds(condition, {_VOLUMES: found}, self._tables):
+            if not self._tables.hidden and holds(
+                    condition, {_VOLUMES: found}, self._tables):
+                if 'host' in values:
+                    self._tables.before_commit = {
+                        name: found[name]
+                        for name in ('host', '_name_id', 'provider_id')}
                 found.update(values)
                 changed += 1
                 self._tables.changed()

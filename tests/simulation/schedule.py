@@ -95,6 +95,8 @@ class Schedule:
                 self._tell()
             except Violation as error:
                 self.outcome.violation = error
+            except scheduler_module.Deadlock as error:
+                self.outcome.violation = Violation('I8 deadlock', str(error))
             except scheduler_module.Endless as error:
                 self.outcome.violation = Violation('liveness', str(error))
             except Exception as error:
@@ -154,7 +156,7 @@ class Schedule:
         story = self.spec.story
         self.cloud = cloud_module.Cloud(
             self.scheduler, self.choices, story.hosts,
-            own_metadata=story.own_metadata)
+            last=dict(story.last), own_metadata=story.own_metadata)
         self.cloud.note = self._note
         self.cloud.slowness = self.spec.slowness
         first = next(iter(self.cloud.nodes.values()))
@@ -164,7 +166,8 @@ class Schedule:
         lv.blocks = self.truth.first_data()
         lv.flush()
         self.api = control.Api(self.cloud, volume)
-        self.injector = faults.Injector(self.cloud, self.spec.plan)
+        self.injector = faults.Injector(self.cloud, self.truth,
+                                        self.spec.plan)
         self.api.fate = self.injector.fate
         self.watch = invariants.Watch(self.cloud, self.truth)
         if self._tracing:

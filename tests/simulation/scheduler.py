@@ -29,6 +29,10 @@ class Endless(BaseException):
     """More steps than any schedule has: something goes round in circles."""
 
 
+class Deadlock(BaseException):
+    """Tasks wait for each other, if only until they give up."""
+
+
 class Task:
     """A thread of the simulation."""
 
@@ -41,6 +45,18 @@ class Task:
         self.blocked = False
         # Counts what it waited for: an alarm set for an earlier wait is void.
         self.waits = 0
+        # Who has to let go of a lock, or to answer, before it goes on.
+        self.waits_for: Task | None = None
+
+    def wait_for(self, other: Task) -> None:
+        """
+        :raises Deadlock: if the other waits for this one
+        """
+        self.waits_for, seen = other, other
+        while seen.waits_for:
+            seen = seen.waits_for
+            if seen is self:
+                raise Deadlock(f'{self.name} and {other.name}')
 
     @property
     def dead(self) -> bool:
@@ -91,6 +107,7 @@ class Scheduler:
     def wake(self, task: Task) -> None:
         if task.blocked:
             task.blocked = False
+            task.waits_for = None
             task.waits += 1
             self._ready.append(task)
 
@@ -202,6 +219,10 @@ class Scheduler:
         self._current = None
 
 
+# Seconds that a look at the clock takes: two never show the same.
+TICK = 1e-6
+
+
 class Clock:
     """The clock of the processes."""
 
@@ -209,6 +230,7 @@ class Clock:
         self._scheduler = scheduler
 
     def monotonic(self) -> float:
+        self._scheduler.now += TICK
         return self._scheduler.now
 
     def sleep(self, seconds: float) -> None:
@@ -261,10 +283,21 @@ class Future:
     def wait(self, seconds: float) -> bool:
         """Whether it was said in time."""
         if not self.done:
-            self._waiting = self._scheduler.current()
-            self._scheduler.block(self._scheduler.now + seconds)
-            self._waiting = None
+            task = self._waiting = self._scheduler.current()
+            assert task is not None
+            try:
+                self._scheduler.block(self._scheduler.now + seconds)
+            finally:
+                self._waiting = task.waits_for = None
         return self.done
+
+    def comes_from(self, task: Task) -> None:
+        """Whoever waits for this waits for a task.
+
+        :raises Deadlock: if that cannot be
+        """
+        if self._waiting and not self.done:
+            self._waiting.wait_for(task)
 
 
 class Locks:
@@ -298,7 +331,9 @@ class Locks:
                     volume=volume_id, node=self._node, seconds=seconds)
             waiting.append(task)
             try:
+                task.wait_for(self._held[volume_id])
                 self._scheduler.block(deadline)
             finally:
                 waiting.remove(task)
+                task.waits_for = None
         self._held[volume_id] = task

@@ -7,6 +7,7 @@ import dataclasses
 import random
 import typing
 
+from cinder_dmclone import names
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
 from tests.simulation import nova as nova_module
@@ -26,12 +27,14 @@ class Story:
     """Lines of steps; the lines are told at the same time.
 
     :ivar delete: whether the volume is deleted in the end
+    :ivar last: how the last node differs from the others
     """
 
     hosts: tuple[str, ...]
     lines: tuple[tuple[Step, ...], ...]
     delete: bool = True
     own_metadata: bool = False
+    last: tuple[tuple[str, int], ...] = ()
 
 
 def line(text: str) -> tuple[Step, ...]:
@@ -45,6 +48,9 @@ def base(text: str, *others: str, delete: bool = True) -> Story:
     return Story(('a', 'b', 'c') if 'c' in words else ('a', 'b'), lines,
                  delete)
 
+
+# A node with other disks, or with room for little more than one volume.
+DIFFERENCES = ((('block_size', 4096),), (('gib', 2),))
 
 # For the systematic part: each is disturbed at every step.
 BASE = {
@@ -60,6 +66,7 @@ BASE = {
     'delete': base('attach b, detach, delete'),
     'extend': base('attach b, detach, extend'),
     'migrate': base('migrate b, attach b'),
+    'fill': base('attach b, fill, wait 3, detach'),
 }
 
 
@@ -87,7 +94,8 @@ def of_seed(choices: random.Random) -> Story:
     if choices.random() < 0.6:
         lines.append(_side_line(choices, hosts))
     return Story(hosts, tuple(lines), choices.random() < 0.7,
-                 choices.random() < 0.2)
+                 choices.random() < 0.2,
+                 choices.choice((*[()] * 5, *DIFFERENCES)))
 
 
 def _main_line(choices: random.Random,
@@ -98,10 +106,10 @@ def _main_line(choices: random.Random,
         host = choices.choice(hosts)
         if attached:
             step = choices.choice((('detach',), ('live', host),
-                                   ('live', host)))
+                                   ('live', host), ('fill',)))
             if step[0] == 'live':
                 step += (choices.choice(ENDINGS),)
-            attached = step[0] == 'live'
+            attached = step[0] != 'detach'
         else:
             step = choices.choice((
                 ('attach', host), ('attach', host), ('attach', host),
@@ -164,6 +172,9 @@ class Teller:
 
     def _live(self, host: str, ending: str) -> None:
         self.first.live(self._node(host), ending)
+
+    def _fill(self) -> None:
+        self.first.fill()
 
     def _attach2(self, host: str) -> None:
         self.second.attach(self._node(host))
@@ -234,7 +245,8 @@ class Teller:
         # What is late arrives.
         self.cloud.scheduler.sleep(LATE_SECONDS)
         row = self.api.tables.volumes[self.api.volume]
-        if row['status'] in ('deleting', 'deleted'):
+        if row['status'] in ('deleting', 'deleted') or (
+                self.truth.kept is not None):
             return self._end_deletion()
         self.second.clean_up()
         for found in self.api.tables.attachments_of(self.api.volume):
@@ -244,9 +256,19 @@ class Teller:
                     attachment))
         if self.first.attachment:
             self.api.complete_again(self.first.attachment)
-        nodes = list(self.cloud.nodes.values())
-        self.first.ensure(self.choices.choice(nodes))
+        self.first.ensure(self._some_node())
         self.first.check_data()
+
+    def _some_node(self) -> cloud_module.Node:
+        """One that has the volume or can take it in."""
+        row = self.cloud.row(self.api.volume)
+        home = self.cloud.nodes[row.node].group.report()
+        size = home.lvs[names.data_lv(row.lv)].size
+        return self.choices.choice([
+            node for node in self.cloud.nodes.values()
+            for group in [node.group.report()]
+            if node.name == row.node or (
+                group.free > size and group.block_size == home.block_size)])
 
     def _end_deletion(self) -> None:
         self.first.clean_up()
@@ -263,6 +285,6 @@ class Teller:
         if delete:
             self.first.patiently('delete', self.api.delete)
         else:
-            node = self.choices.choice(list(self.cloud.nodes.values()))
+            node = self._some_node()
             self.first.patiently('attach', lambda: self.first.attach(node))
             self.first.check_data()

@@ -13,7 +13,6 @@ import typing
 
 from cinder_dmclone import names
 from cinder_dmclone import records
-from tests.unit.fake import mapped
 from tests.unit.fake import storage
 
 if typing.TYPE_CHECKING:
@@ -54,6 +53,8 @@ class Truth:
         self.volume = volume
         # Somebody took attachments away under a server: it may see errors.
         self.meddled = False
+        # What is left of a volume when a node that it needs was lost.
+        self.kept: frozenset[records.Location] | None = None
         self._number = 0
         self.regions = [Region([f'{number}:0'], [node.name])
                         for number in range(regions)]
@@ -64,7 +65,22 @@ class Truth:
 
     @property
     def owner(self) -> records.Location:
-        return self.cloud.row(self.volume).owner
+        """Also while the database says something else."""
+        return self.cloud.tables.real or self.cloud.row(self.volume).owner
+
+    def lose_node(self, node: str) -> None:
+        """A node's disks are about to be lost."""
+        row = self.cloud.row(self.volume)
+        if row.deleted or row.status == 'deleting':
+            return
+        needed = self.kept
+        if needed is None:
+            needed = frozenset(where for where, _, _ in self._copies(
+                self.owner, durable=False))
+        if self.kept is not None or any(
+                where.node == node for where in needed):
+            self.kept = frozenset(where for where in needed
+                                  if where.node != node)
 
     # -- what servers do ----------------------------------------------------
 
@@ -87,10 +103,17 @@ class Truth:
         for region, last in zip(self.regions, seen, strict=True):
             region.floor = max(region.floor, min(last, region.last))
 
-    def read(self, number: int, value: str, who: str) -> None:
-        self.check(number, value, who)
+    def read(self, number: int, value: str, who: str, begun: int) -> None:
+        """
+        :param begun: the last write when the read began; it may miss those
+            that were made meanwhile
+        """
         region = self.regions[number]
-        region.last = region.values.index(value)
+        if begun < region.last:
+            self.check(number, value, who, missing=region.last - begun)
+        else:
+            self.check(number, value, who)
+            region.last = region.values.index(value)
 
     def power_cut(self, node: str) -> None:
         """Writes that were made there since the last flush may be gone."""
@@ -102,16 +125,16 @@ class Truth:
     # -- what must hold -----------------------------------------------------
 
     def check(self, number: int, value: str, who: str,
-              durable: bool = False) -> None:
+              durable: bool = False, missing: int = 0) -> None:
         region = self.regions[number]
         if value not in region.values:
             raise Violation('I6 foreign', f'{who}: region {number} has '
                             f'{value!r}, which was never written to it')
         found = region.values.index(value)
-        if found < region.floor:
+        if found < region.floor - missing:
             raise Violation('I1 lost', f'{who}: region {number} has {value}, '
                             f'{region.values[region.floor]} was flushed')
-        if not durable and found < region.last:
+        if not durable and found < region.last - missing:
             raise Violation('I1 stale', f'{who}: region {number} has '
                             f'{value}, {region.values[region.last]} was '
                             'acknowledged')
@@ -124,15 +147,25 @@ class Truth:
         row = self.cloud.row(self.volume)
         if row.deleted or row.status == 'deleting':
             return
-        copies = list(self._copies(row.owner, durable))
+        if self.kept is not None:
+            return self._check_kept(durable)
+        copies = list(self._copies(self.owner, durable))
         who = 'after a power cut of all nodes' if durable else 'on the disks'
         for number in range(len(self.regions)):
-            blocks = next(blocks for blocks, hydrated in copies
+            blocks = next(blocks for _, blocks, hydrated in copies
                           if hydrated is None or number in hydrated)
             self.check(number, blocks.get(number, storage.OLD), who, durable)
 
+    def _check_kept(self, durable: bool) -> None:
+        assert self.kept is not None
+        for where in self.kept:
+            node = self.cloud.nodes[where.node]
+            if _look(node, names.data_lv(where.lv), durable)[0] is None:
+                raise Violation('I3 gone', f'{where}, all that is left of '
+                                'the volume, is gone')
+
     def _copies(self, where: records.Location, durable: bool) -> (
-            typing.Iterator[tuple[dict[int, str],
+            typing.Iterator[tuple[records.Location, dict[int, str],
                                   typing.Collection[int] | None]]):
         """The volume's LV and its lenders: content, and what counts of it.
 
@@ -147,9 +180,9 @@ class Truth:
             blocks = lv.durable if durable else lv.blocks
             source = records.Tags.parse(tags).source
             if source is None:
-                yield blocks, None
+                yield where, blocks, None
                 return
-            yield blocks, self._hydrated(node, where.lv, durable)
+            yield where, blocks, self._hydrated(node, where.lv, durable)
             where = records.Location(source.node, source.lv)
 
     @staticmethod
@@ -175,101 +208,3 @@ def _look(node: cloud_module.Node, name: str, durable: bool) -> tuple[
             lv = group.volumes[name]
             return lv, lv.tags
     return None, ()
-
-
-class Server:
-    """What runs in a server: it writes, flushes and reads its disk.
-
-    :ivar may_fail: it runs on another node as well. Whichever loses the
-        race for the volume may see errors, and reads what was there before
-    """
-
-    def __init__(self, truth: Truth, node: cloud_module.Node,
-                 path: str) -> None:
-        self.truth = truth
-        self.node = node
-        self.path = path
-        self.running = False
-        self.may_fail = False
-        self.kernel = node.kernel
-        self.name = path.rpartition('/')[2]
-        node.mapper.open(path)
-        self.opened = True
-
-    @property
-    def here(self) -> records.Location:
-        name = names.DeviceName.parse(self.name)
-        assert name
-        return records.Location(self.node.name, name.lv)
-
-    @property
-    def alive(self) -> bool:
-        """Until the power goes; its disk goes with it."""
-        return self.kernel.alive
-
-    def close(self) -> None:
-        self.running = False
-        if self.alive and self.opened:
-            self.node.mapper.close(self.path)
-        self.opened = False
-
-    # -- I/O; each answers whether it was carried out -----------------------
-
-    def write(self, number: int) -> bool:
-        value = self.truth.fresh(number)
-        done = self._io(lambda: self.node.mapper.write(
-            self.path, number, value))
-        if done:
-            self.truth.cloud.note(f'wrote {value}')
-            if self.truth.owner != self.here:
-                raise Violation(
-                    'I2 writer', f'a write was acknowledged on {self.here}, '
-                    f'{self.truth.owner} is the volume')
-            self.truth.wrote(number, value, self.node.name)
-        return done
-
-    def flush(self) -> bool:
-        """Through a closed gate it is about nothing: none was written."""
-        seen = self.truth.snapshot()
-        done = self._io(lambda: self.node.mapper.flush(self.path))
-        if done and self.truth.owner == self.here:
-            self.truth.cloud.note('flushed')
-            self.truth.flushed(seen)
-        return done
-
-    def read(self, number: int) -> bool:
-        found = []
-        done = self._io(lambda: found.append(
-            self.node.mapper.read(self.path, number)))
-        if done and not self.may_fail:
-            self.truth.cloud.note(f'read {found[0]}')
-            self.truth.read(number, found[0], f'read on {self.node.host}')
-        return done
-
-    def _io(self, attempt: typing.Callable[[], None]) -> bool:
-        scheduler = self.truth.cloud.scheduler
-        rejected, pause = self._rejected(), 0.5
-        while True:
-            scheduler.point()
-            if not (self.alive and self.opened):
-                return False
-            if self._rejected() > rejected:
-                return self._failed('a write that was held')
-            try:
-                attempt()
-                return True
-            except mapped.Queued:
-                scheduler.sleep(pause)
-                pause = min(2 * pause, 30.0)
-            except mapped.Failed as error:
-                return self._failed(str(error))
-
-    def _rejected(self) -> int:
-        hold = self.node.mapper.mapped.get(str(names.hold(self.here.lv)))
-        return hold.rejected if hold else 0
-
-    def _failed(self, what: str) -> bool:
-        if not (self.may_fail or self.truth.meddled):
-            raise Violation('I6 error', 'I/O error for the server on '
-                            f'{self.node.host}: {what}')
-        return False

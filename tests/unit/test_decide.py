@@ -315,7 +315,10 @@ class DecideTest(base.TestCase):
             found.devices[front], table=table.Table.single(
                 units.Sectors(8), table.Error()))}
         found = dataclasses.replace(found, devices=fenced)
-        self.assertIs(Step.WAIT, self.step(A, HYDRATING, found))
+        # Only the end has to wait for that server.
+        self.assertIs(Step.LEND, self.step(A, HYDRATING, found))
+        self.assertIs(Step.WAIT, self.step(A, AT_B, found,
+                                           shown={BY: COMPLETE}))
         serve = names.serve(X)
         found = unit(X, OWN_X, LENT_Y, devices=devices(serve, opened=True))
         self.assertIs(Step.REPORT, self.step(A, HYDRATING, found))

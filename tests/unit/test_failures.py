@@ -11,6 +11,7 @@ from oslo_db import exception as db_exc
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
+from cinder_dmclone import records
 from cinder_dmclone import rows
 from tests.unit import base
 from tests.unit.fake import ports
@@ -165,6 +166,22 @@ class FailureTest(base.CloudTestCase):
         self.cloud.complete(self.volume, attachment)
         self.cloud.settle()
         self.assert_settled()
+
+    def test_restored_database_with_an_offer(self) -> None:
+        """H3: what was offered then is the volume now, and lent to it."""
+        attachment, _ = self.relocated()
+        self.cloud.settle(1)
+        copy = self.cloud.row(self.volume).owner
+        self.cloud.db.update(self.volume, host=f'{self.a.name}#pool',
+                             _name_id=None, provider_id=f'1;offer={copy}',
+                             status='available')
+        self.cloud.db.drop_attachment(attachment)
+        self.cloud.settle()
+        lv, = self.a.group.volumes.values()
+        self.assertTrue(records.Tags.parse(lv.tags).lent)
+        again = self.cloud.reserve(self.volume)
+        with self.assertRaisesRegex(exceptions.CannotServe, 'newer data'):
+            self.cloud.connect(self.volume, again, self.a)
 
     def test_prepare_took_too_long(self) -> None:
         def before(call: ports.Call) -> None:

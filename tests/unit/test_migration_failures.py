@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 import typing
+from unittest import mock
 
+from cinder_dmclone.dm import table
 from cinder_dmclone import exceptions
 from cinder_dmclone import reconciler
+from cinder_dmclone import rows
+from oslo_db import exception as db_exc
 from tests.unit.fake import cloud
 from tests.unit.fake import mapped
 from tests.unit.fake import ports
@@ -164,6 +168,84 @@ class FailureTest(migration.MigrationTestCase):
         self.held(self.b, self.new)
         self.a.start()
         self.cloud.settle(3)
+        self.write(self.b, self.new)
+        self.leave()
+        self.assert_migrated()
+
+    def test_read_that_waits_when_the_copy_is_adopted(self) -> None:
+        """It keeps the front from being led past the gate, nothing else."""
+        self.migrate()
+        self.held(self.b, self.new)
+        front = self.b.mapper.mapped[self.new.rpartition('/')[2]]
+
+        def after(call: ports.Call) -> None:
+            if call.method == 'commit':
+                self.cloud.partition(self.a, self.b)
+                front.stuck = 1
+        self.cloud.after = after
+        self.event(self.b, self.new)
+        self.cloud.settle(5)
+        self.assert_home(self.b)
+        self.write(self.b, self.new)
+        self.cloud.heal()
+        self.cloud.settle(3)
+        source, = (found for name, found in self.b.mapper.mapped.items()
+                   if '-source-' in name)
+        self.assertFalse(source.path_failed)
+        front.stuck = 0
+        self.leave()
+        self.assert_migrated()
+
+    def test_server_left_behind_on_a_lender(self) -> None:
+        """H18: neither its lender nor its borrower may wait for its end."""
+        self.migrate()
+        self.switch()
+        self.leave()
+        third, path = self.cloud.migrate(self.volume, self.c)
+        self.c.mapper.open(path)
+        self.held(self.c, path)
+        self.event(self.c, path)
+        self.write(self.c, path)
+        self.cloud.settle(2)
+        self.a.lose_power()
+        self.cloud.lose_paths()
+        self.b.process.loop.look_at_all()
+        self.cloud.settle(4)
+        source, = (found for name, found in self.b.mapper.mapped.items()
+                   if '-source-' in name)
+        self.assertFalse(source.table.queues)
+        self.a.start()
+        self.cloud.settle()
+        self.assertIsNone(self.cloud.row(self.volume).source)
+        front = self.b.mapper.mapped[self.new.rpartition('/')[2]]
+        self.assertTrue(front.table.has(table.Error))
+        self.b.mapper.close(self.new)
+        self.cloud.detach(self.volume, self.second, self.b)
+        self.cloud.settle()
+        self.assert_settled(self.data)
+
+    def test_commit_whose_answer_comes_late(self) -> None:
+        """H10: the other node has finished before it is read back."""
+        self.migrate()
+        original = rows.RowStore._update_once
+
+        def update(values: dict, *rest: typing.Any) -> int:
+            count = original(values, *rest)
+            if 'host' in values:
+                for _ in range(10):
+                    self.cloud.clock.sleep(reconciler.LATEST)
+                    self.b.mapper.hydrate(8)
+                    self.b.process.loop.run_once(everything=True)
+                self.assertIsNone(self.cloud.row(self.volume).source)
+                raise db_exc.DBConnectionError(Exception('gone away'))
+            return count
+        self.held(self.b, self.new)
+        with mock.patch.object(rows.RowStore, '_update_once',
+                               staticmethod(update)):
+            self.a.process.service.hand_over(
+                self.volume, self.cloud.row(self.volume).offer, 'pool')
+        with self.assertRaises((mapped.Queued, mapped.Failed)):
+            self.a.mapper.write(self.old, 3, 'on a stale copy')
         self.write(self.b, self.new)
         self.leave()
         self.assert_migrated()

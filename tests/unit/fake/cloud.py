@@ -40,7 +40,7 @@ class Process:
             target_prefix='iqn.2010-10.org.openstack:',
             region_size=storage.REGION, hydration_threshold=units.Bytes(1),
             hydration_batch=units.Bytes(1), budget=45.0,
-            key=node.host.encode())
+            key=node.group.uuid.encode())
         clock = node.cloud.clock
         self.world = world.World(
             settings=settings, group=group,
@@ -115,7 +115,7 @@ class Node:
         self.meta_group = (
             storage.Group(self, 'fast', units.Bytes.from_gib(1), block_size)
             if own_metadata else self.group)
-        self.mapper = mapper.Mapper(self)
+        self.mapper = self.make_mapper()
         self.exporter = iscsi.Exporter(self)
         self.importer = iscsi.Importer(self)
         self.erased: list[str] = []
@@ -123,6 +123,9 @@ class Node:
 
     def make_process(self) -> Process:
         return Process(self)
+
+    def make_mapper(self) -> mapper.Mapper:
+        return mapper.Mapper(self)
 
     @property
     def connector(self) -> dict[str, typing.Any]:

@@ -23,9 +23,10 @@ class Failed(Exception):
 class Mapped:
     """A dm device.
 
-    ``copied`` and ``phantom`` are a clone's in-core map, ``waiting`` tells
-    that a hold has a write, ``rejected`` how often such were answered with
-    an error.
+    ``copied`` and ``phantom`` are a clone's in-core map, ``cursor`` where it
+    copies next. ``waiting`` tells that a hold has a write, ``rejected`` how
+    often such were answered with an error, ``stuck`` how many reads wait
+    below for a path.
     """
 
     name: str
@@ -36,10 +37,11 @@ class Mapped:
     hydration: bool = False
     copied: set[int] = dataclasses.field(default_factory=set)
     phantom: set[int] = dataclasses.field(default_factory=set)
+    cursor: int = 0
     path_failed: bool = False
     waiting: bool = False
     rejected: int = 0
-    stuck: bool = False
+    stuck: int = 0
     broken: status.Mode = status.Mode.RW
     discards: bool = True
 

@@ -241,11 +241,13 @@ class Mapper:
             if not self._works(target.source):
                 continue
             regions = range(mapped.regions(clone.table.length))
-            todo = set(regions) - clone.copied
-            for region in sorted(todo)[:count]:
+            todo = sorted(set(regions) - clone.copied,
+                          key=lambda region: (region < clone.cursor, region))
+            for region in todo[:count]:
                 try:
                     value = self._read(target.source, region)
                 except (mapped.Failed, mapped.Queued):
+                    clone.cursor = region + 1
                     break
                 self._write(target.data, region, value)
                 clone.copied.add(region)

@@ -114,6 +114,7 @@ class Fate(enum.Enum):
     UNANSWERED = 'it is carried out, the answer is lost'
     LATE = 'its caller gives up; it is carried out later'
     TWICE = 'it is carried out twice'
+    ASTRAY = 'another node of the same name gets it'
 
 
 @dataclasses.dataclass

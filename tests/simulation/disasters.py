@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What no protocol can mend: data or records of a whole node are lost.
+
+Nothing more may be lost by it, and an operator brings the rest in order.
+"""
+
+from __future__ import annotations
+
+import typing
+
+from cinder_dmclone import names
+from cinder_dmclone import records
+from tests.unit.fake import cloud as unit_cloud
+
+if typing.TYPE_CHECKING:
+    from tests.simulation import cloud as cloud_module
+    from tests.simulation import truth as truth_module
+
+
+def restore_database(cloud: cloud_module.Cloud,
+                     truth: truth_module.Truth) -> bool:
+    """Put the row back to where it was before the last commit.
+
+    Not before the new owner has its tag, nor while an offer is open: then
+    nothing but the row tells a committed copy from one that was withdrawn.
+
+    :returns: whether there was something to put back
+    """
+    tables, row = cloud.tables, cloud.row(truth.volume)
+    if (not tables.before_commit or tables.real or truth.kept is not None
+            or row.offer or row.deleted or row.status == 'deleting'):
+        return False
+    newest = _newest(cloud)
+    if not newest or newest[0] != row.owner:
+        return False
+    tables.real = row.owner
+    tables.update(truth.volume, **tables.before_commit)
+    return True
+
+
+def adopt(cloud: cloud_module.Cloud, truth: truth_module.Truth) -> None:
+    """What the documentation tells the operator to do after that."""
+    if cloud.tables.real:
+        newest = _newest(cloud)
+        assert newest
+        owner, tags = newest
+        assert tags.own
+        source = tags.source and records.Location(tags.source.node,
+                                                  tags.source.lv)
+        cloud.tables.update(
+            truth.volume, host=f'{owner.node}#{unit_cloud.POOL}',
+            _name_id=owner.lv, provider_id=str(records.ProviderId(
+                tags.own.generation, source)))
+        cloud.tables.real = None
+
+
+def _newest(cloud: cloud_module.Cloud) -> tuple[records.Location,
+                                                records.Tags] | None:
+    """The LV that was the volume last, as the tags on the disks say."""
+    found = []
+    for node in cloud.nodes.values():
+        for name, (_, _, texts) in node.group._durable.items():
+            tags, uuid = records.Tags.parse(texts), names.lv_uuid(name)
+            if tags.own and uuid and name == names.data_lv(uuid):
+                found.append((records.Location(node.name, uuid), tags))
+    return max(found, key=lambda one: one[1].own.generation, default=None)
+
+
+def reinstall(node: cloud_module.Node, truth: truth_module.Truth) -> None:
+    """Give a node empty disks."""
+    truth.lose_node(node.name)
+    if node.up:
+        node.lose_power()
+    for group in {node.group, node.meta_group}:
+        group.volumes.clear()
+        group._durable.clear()
+        group.uuid += '-anew'
+    node.importer.records_.clear()
+
+
+def break_sector(cloud: cloud_module.Cloud, truth: truth_module.Truth,
+                 number: int) -> bool:
+    """Let a region of an LV that is lent, and not the volume, be unreadable.
+
+    :returns: whether there is one
+    """
+    for node in cloud.nodes.values():
+        for name, lv in node.group.volumes.items():
+            lent = records.Tags.parse(lv.tags).lent
+            uuid = names.lv_uuid(name)
+            if lent and uuid and truth.owner.lv != uuid:
+                node.mapper.bad.add((name, number))
+                return True
+    return False

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the devices of a node do in the simulator only."""
+
+from __future__ import annotations
+
+import typing
+
+from cinder_dmclone.dm import table
+from cinder_dmclone import names
+from tests.unit.fake import mapped
+from tests.unit.fake import mapper
+from tests.unit.fake import storage
+
+if typing.TYPE_CHECKING:
+    from tests.simulation import cloud as cloud_module
+
+
+class Mapper(mapper.Mapper):
+    """The device mapper, with bad sectors, discards and block sizes.
+
+    :ivar bad: sectors that cannot be read, as names of LVs and regions
+    :ivar failed_at: when the path of a source failed
+    """
+
+    def __init__(self, node: cloud_module.Node) -> None:
+        super().__init__(node)
+        self.bad: set[tuple[str, int]] = set()
+        self.failed_at: dict[str, float] = {}
+
+    def apply(self, name: str, new: table.Table, readonly: bool = False,
+              noflush: bool = False) -> None:
+        super().apply(name, new, readonly, noflush)
+        for segment in new.segments:
+            match segment.target:
+                case table.Multipath(path=str(path)):
+                    self._check_blocks(name, path)
+
+    def _check_blocks(self, name: str, devnum: str) -> None:
+        """I/O of servers is aligned to the blocks of this node's disks."""
+        importer = self._node.importer
+        for iqn, found in importer.sessions_.items():
+            target = importer._target(iqn) if found == devnum else None
+            if target and (target[0].group.block_size
+                           != self._node.group.block_size):
+                self._node.complain(f'{name}: the blocks of {devnum} have '
+                                    'another size')
+
+    def source(self, lv: str) -> mapped.Mapped | None:
+        return self.mapped.get(str(names.source(lv)))
+
+    def read_source(self, source: mapped.Mapped, region: int) -> str:
+        """What a read that waited in a source gets.
+
+        :raises Queued: if it waits on
+        :raises Failed: if it waits no longer
+        """
+        return self._read(source.devnum, region)
+
+    def discard(self, path: str, region: int) -> None:
+        """A clone takes a discarded region for copied, if it lets it in."""
+        found = self.mapped[path.rpartition('/')[2]]
+        while isinstance(found.target, table.Linear):
+            below = self._by_devnum(self._below(found, region)[0])
+            if below is None:
+                return
+            found = below
+        if found.table.has(table.Clone) and found.discards:
+            found.copied.add(region)
+
+    def _read(self, devnum: str, region: int) -> str:
+        lv: storage.Volume | None = self._lv(devnum) if self.bad else None
+        if lv and (lv.name, region) in self.bad:
+            raise mapped.Failed(f'{lv.name}: bad sector')
+        return super()._read(devnum, region)
+
+    def _fail(self, found: mapped.Mapped) -> None:
+        if not found.path_failed:
+            self.failed_at[found.name] = self._node.cloud.clock.monotonic()
+        super()._fail(found)

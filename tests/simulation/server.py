@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in a server: it writes, flushes, reads and discards."""
+
+from __future__ import annotations
+
+import contextlib
+import typing
+
+from cinder_dmclone import names
+from cinder_dmclone import records
+from tests.simulation import truth as truth_module
+from tests.unit.fake import mapped
+
+if typing.TYPE_CHECKING:
+    from tests.simulation import cloud as cloud_module
+
+Violation = truth_module.Violation
+
+# Seconds for which a read may wait for a lender that has nothing to give any
+# more: a look at the hydration, a lock, a swap.
+FROZEN_SECONDS = 120.0
+
+
+class Server:
+    """A server's disk, opened.
+
+    :ivar may_fail: it runs on another node as well. Whichever loses the
+        race for the volume may see errors, and reads what was there before
+    """
+
+    def __init__(self, truth: truth_module.Truth, node: cloud_module.Node,
+                 path: str) -> None:
+        self.truth = truth
+        self.node = node
+        self.path = path
+        self.running = False
+        self.may_fail = False
+        self.kernel = node.kernel
+        self.name = path.rpartition('/')[2]
+        node.mapper.open(path)
+        self.opened = True
+
+    @property
+    def here(self) -> records.Location:
+        name = names.DeviceName.parse(self.name)
+        assert name
+        return records.Location(self.node.name, name.lv)
+
+    @property
+    def alive(self) -> bool:
+        """Until the power goes; its disk goes with it."""
+        return self.kernel.alive
+
+    def close(self) -> None:
+        self.running = False
+        if self.alive and self.opened:
+            self.node.mapper.close(self.path)
+        self.opened = False
+
+    # -- I/O; each answers whether it was carried out -----------------------
+
+    def write(self, number: int) -> bool:
+        value = self.truth.fresh(number)
+        done = self._io(lambda: self.node.mapper.write(
+            self.path, number, value))
+        if done:
+            self.truth.cloud.note(f'wrote {value}')
+            if self.truth.owner != self.here:
+                raise Violation(
+                    'I2 writer', f'a write was acknowledged on {self.here}, '
+                    f'{self.truth.owner} is the volume')
+            self.truth.wrote(number, value, self.node.name)
+        return done
+
+    def flush(self) -> bool:
+        """Through a closed gate it is about nothing: none was written."""
+        seen = self.truth.snapshot()
+        done = self._io(lambda: self.node.mapper.flush(self.path))
+        if done and self.truth.owner == self.here:
+            self.truth.cloud.note('flushed')
+            self.truth.flushed(seen)
+        return done
+
+    def discard(self, number: int) -> bool:
+        """What it discards it may read as before, never as of others."""
+        return self._io(lambda: self.node.mapper.discard(self.path, number))
+
+    def read(self, number: int) -> bool:
+        found: list[str] = []
+        begun = self.truth.regions[number].last
+        waiting = Waiting(self, number)
+
+        def attempt() -> None:
+            found.append(waiting.read())
+        with waiting.ended():
+            done = self._io(attempt, waiting)
+        if done and not self.may_fail:
+            self.truth.cloud.note(f'read {found[0]}')
+            self.truth.read(number, found[0], f'read on {self.node.host}',
+                            begun)
+        return done
+
+    def _io(self, attempt: typing.Callable[[], None],
+            waiting: Waiting | None = None) -> bool:
+        scheduler = self.truth.cloud.scheduler
+        rejected, pause = self._rejected(), 0.5
+        while True:
+            scheduler.point()
+            if not (self.alive and self.opened):
+                return False
+            if self._rejected() > rejected:
+                return self._failed('a write that was held')
+            try:
+                attempt()
+                return True
+            except mapped.Queued:
+                if waiting:
+                    waiting.check()
+                scheduler.sleep(pause)
+                pause = min(2 * pause, 30.0)
+            except mapped.Failed as error:
+                return self._failed(str(error))
+
+    def _rejected(self) -> int:
+        hold = self.node.mapper.mapped.get(str(names.hold(self.here.lv)))
+        return hold.rejected if hold else 0
+
+    def _failed(self, what: str) -> bool:
+        if not (self.may_fail or self.truth.meddled):
+            raise Violation('I6 error', 'I/O error for the server on '
+                            f'{self.node.host}: {what}')
+        return False
+
+
+class Waiting:
+    """A read: once it waits in the source, it waits there.
+
+    Its region may be written meanwhile, and what leads to the clone may not
+    change its table.
+    """
+
+    def __init__(self, server: Server, number: int) -> None:
+        self._server = server
+        self._number = number
+        self._mapper = server.node.mapper
+        self._front = self._mapper.mapped.get(server.name)
+        self._source: mapped.Mapped | None = None
+        self._needless: float | None = None
+
+    def read(self) -> str:
+        source = self._mapper.source(self._server.here.lv)
+        if self._source and self._source is source:
+            return self._mapper.read_source(source, self._number)
+        try:
+            return self._mapper.read(self._server.path, self._number)
+        except mapped.Queued:
+            if source and self._front and not self._source:
+                self._source = source
+                self._front.stuck += 1
+            raise
+
+    @contextlib.contextmanager
+    def ended(self) -> typing.Iterator[None]:
+        try:
+            yield
+        finally:
+            if self._source and self._front:
+                self._front.stuck -= 1
+
+    def check(self) -> None:
+        """Nobody waits for a lender when all regions are here."""
+        cloud, now = self._server.truth.cloud, self._server.truth.cloud.clock
+        row = cloud.row(self._server.truth.volume)
+        clone = self._mapper.mapped.get(str(names.clone(
+            self._server.here.lv)))
+        process = self._server.node.process
+        hold = str(names.hold(self._server.here.lv))
+        if (clone is None or row.owner != self._server.here or row.offer
+                or hold in self._mapper.mapped
+                or not process.serving or not process.alive
+                or cloud.tables.silent
+                or len(clone.copied) < mapped.regions(clone.table.length)):
+            self._needless = None
+        elif self._needless is None:
+            self._needless = now.monotonic()
+        elif now.monotonic() - self._needless > FROZEN_SECONDS:
+            raise Violation('I6 frozen', 'a read waits for a lender of whom '
+                            f'nothing is needed: {self._server.name}')
