@@ -23,6 +23,7 @@ import os
 import random
 import struct
 import sys
+import time
 import zlib
 from collections.abc import Iterator
 
@@ -30,6 +31,8 @@ SECTOR = 512
 GROUP = 16
 AREA = 8 << 20
 PENS = 3
+# The longest time before a flush in which nothing is written, in seconds.
+PAUSE = 0.2
 # Sector of the device, whose, epoch, pen, write.
 _STAMP = struct.Struct('<QQIIQ')
 _FILLING = random.Random(0).randbytes(SECTOR)
@@ -132,6 +135,8 @@ class Program:
         sys.exit(len(bad))
 
     def _run(self, epoch: int, number: int, stop: str) -> None:
+        # That of the parent is shared.
+        self._buffer = mmap.mmap(-1, _CHUNK)
         pen = Pen(epoch, number, len(self._areas) * AREA // SECTOR)
         written: dict[int, int] = {}
         turn = 0
@@ -142,6 +147,8 @@ class Program:
             written.update((write.first + index, turn)
                            for index in range(write.count))
             if write.flush:
+                # So that a cut finds something in the cache more often.
+                time.sleep(random.random() * PAUSE)
                 os.fdatasync(self._handle)
                 _say(f'F {epoch} {number} {turn}')
                 where = pen[random.randint(1, turn)].first

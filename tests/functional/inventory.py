@@ -15,7 +15,7 @@ _SCRIPT = r'''
 dmsetup info -c --noheadings --separator '	' \
     -o name,uuid,attr,open,tables_loaded | sed 's/^/dm	/'
 dmsetup table | sed 's/: /	/;s/^/table	/'
-lvs --devices /dev/ubdb --noheadings --separator '	' --units b --nosuffix \
+lvs --devices "$DISK" --noheadings --separator '	' --units b --nosuffix \
     -o vg_name,lv_name,lv_size,lv_tags | sed 's/^ */lv	/'
 cd /sys/kernel/config/target
 find iscsi -mindepth 1 -maxdepth 1 -name 'iqn.*' -printf 'target	%f\n'
@@ -82,7 +82,7 @@ class Inventory:
 
 def take(node: LabNode) -> Inventory:
     """Look at a node."""
-    text = node.run(_SCRIPT, check=False).stdout
+    text = node.run(f'DISK={node.disk}\n{_SCRIPT}', check=False).stdout
     return parse(text)
 
 

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A power cut takes what was not flushed, and nothing else."""
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import struct
+import tempfile
+import unittest
+
+from lab import disk
+from lab.errors import LabError
+
+SECTOR = disk.SECTOR
+FLUSH, DISCARD = 1, 4
+SIZE = 64
+
+
+def content(byte: int, count: int) -> bytes:
+    """Sectors that differ from each other."""
+    return b''.join(bytes([byte, number]) * (SECTOR // 2)
+                    for number in range(count))
+
+
+class DiskTest(unittest.TestCase):
+    """A disk of 64 sectors, and a log."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.handles = []
+        for name in ('image', 'log'):
+            path = pathlib.Path(folder.name, name)
+            path.touch()
+            self.handles.append(os.open(path, os.O_RDWR))
+            self.addCleanup(os.close, self.handles[-1])
+        self.image, self.log = self.handles
+        os.write(self.image, bytes(SIZE * SECTOR))
+        self.entries = 0
+        self.end = SECTOR
+
+    def add(self, sector: int, data: bytes, flags: int = 0) -> None:
+        """Log something, as QEMU does."""
+        entry = struct.pack('<QQQQ', sector, len(data) // SECTOR, flags, 0)
+        os.pwrite(self.log, entry.ljust(SECTOR, b'\0') + data, self.end)
+        self.end += SECTOR + len(data)
+        self.entries += 1
+        os.pwrite(self.log, struct.pack(
+            '<QQQI', 0x6a736677736872, 1, self.entries, SECTOR), 0)
+
+    def flush(self) -> None:
+        self.add(0, b'', FLUSH)
+
+    def replay(self, end: int | None, seed: int = 1) -> disk.Loss:
+        return disk.replay(self.log, self.image, end, random.Random(seed))
+
+    def sectors(self, first: int, count: int) -> bytes:
+        return os.pread(self.image, count * SECTOR, first * SECTOR)
+
+    def test_what_is_flushed_stays(self) -> None:
+        for seed in range(20):
+            self.setUp()
+            self.add(3, content(1, 5))
+            self.flush()
+            self.add(4, content(2, 1))
+            self.flush()
+            loss = self.replay(self.end, seed)
+            self.assertEqual(disk.Loss(), loss)
+            self.assertEqual(content(1, 1) + content(2, 1),
+                             self.sectors(3, 2))
+            self.assertEqual(content(1, 5)[2 * SECTOR:], self.sectors(5, 3))
+
+    def test_what_is_not_may_go_in_part_or_whole(self) -> None:
+        fates = set()
+        for seed in range(60):
+            self.setUp()
+            self.flush()
+            self.add(8, content(1, 4))
+            loss = self.replay(self.end, seed)
+            self.assertEqual(1, loss.cached)
+            there = [self.sectors(8 + number, 1)
+                     == content(1, 4)[number * SECTOR:][:SECTOR]
+                     for number in range(4)]
+            for number, kept in enumerate(there):
+                if not kept:
+                    self.assertEqual(bytes(SECTOR),
+                                     self.sectors(8 + number, 1))
+            self.assertEqual(not any(there), loss.lost == 1)
+            self.assertEqual(any(there) and not all(there), loss.torn == 1)
+            fates.add(tuple(there))
+        self.assertLess(5, len(fates))
+
+    def test_a_later_write_may_survive_an_earlier_one(self) -> None:
+        found = set()
+        for seed in range(60):
+            self.setUp()
+            self.add(0, content(1, 1))
+            self.add(1, content(2, 1))
+            self.replay(self.end, seed)
+            found.add((any(self.sectors(0, 1)), any(self.sectors(1, 1))))
+        self.assertEqual(4, len(found))
+
+    def test_a_seed_decides(self) -> None:
+        found = []
+        for _ in range(2):
+            self.setUp()
+            for number in range(12):
+                self.add(4 * number, content(number + 1, 4))
+            self.replay(self.end, 5)
+            found.append(self.sectors(0, SIZE))
+        self.assertEqual(*found)
+
+    def test_a_flush_after_the_cut_is_none(self) -> None:
+        lost = 0
+        for seed in range(30):
+            self.setUp()
+            self.flush()
+            self.add(0, content(1, 1))
+            end = self.end
+            self.flush()
+            lost += self.replay(end, seed).lost
+        self.assertLess(0, lost)
+
+    def test_nothing_is_lost_without_a_cut(self) -> None:
+        self.add(0, content(1, 4))
+        self.assertEqual(disk.Loss(), self.replay(None))
+        self.assertEqual(content(1, 4), self.sectors(0, 4))
+
+    def test_a_log_that_was_never_written(self) -> None:
+        self.assertEqual(disk.Loss(), self.replay(0))
+
+    def test_a_log_that_is_not_whole(self) -> None:
+        self.add(0, content(1, 4))
+        os.ftruncate(self.log, self.end - SECTOR)
+        with self.assertRaises(LabError):
+            self.replay(None)
+        self.add(0, content(1, 4))
+        os.pwrite(self.log, b'x', 0)
+        with self.assertRaises(LabError):
+            self.replay(None)
+
+    def test_a_log_that_says_more_than_it_has(self) -> None:
+        self.flush()
+        self.entries += 1
+        self.flush()
+        with self.assertRaises(LabError):
+            self.replay(None)
+
+    def test_discards_are_not_expected(self) -> None:
+        self.add(0, b'', DISCARD)
+        with self.assertRaises(LabError):
+            self.replay(None)

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever a volume lost is found, and nothing else."""
+from __future__ import annotations
+
+import os
+import pathlib
+import tempfile
+import unittest
+from unittest import mock
+
+from lab import ledger
+
+SIZE = 64 << 20
+OWNER = 7
+
+
+class LedgerTest(unittest.TestCase):
+    """Some writes of the first run, of which up to ``flushed`` are."""
+
+    def setUp(self) -> None:
+        # Enough to tell areas apart.
+        patch = mock.patch.multiple(ledger, AREA=1 << 20, PAUSE=0)
+        patch.start()
+        self.addCleanup(patch.stop)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name, 'device')
+        with self.path.open('wb') as file:
+            file.truncate(SIZE)
+        self.program = ledger.Program(str(self.path), OWNER, SIZE)
+        self.addCleanup(os.close, self.program._handle)
+        self.program.fill()
+        self.ledger = ledger.Ledger(OWNER, SIZE)
+        self.ledger.epoch = 2
+        self.said = mock.Mock()
+        patch = mock.patch.object(ledger, '_say', self.said)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def pen(self, epoch: int = 1) -> ledger.Pen:
+        return ledger.Pen(epoch, 0, len(self.copy()) // ledger.SECTOR)
+
+    def write(self, turn: int, epoch: int = 1) -> ledger.Write:
+        """Let the first pen make a write; returns it."""
+        write = self.pen(epoch)[turn]
+        self.program._put(epoch, 0, turn, write)
+        return write
+
+    def copy(self) -> bytes:
+        target = self.path.with_name('copy')
+        self.program.copy(str(target))
+        return target.read_bytes()
+
+    def put(self, sector: int, data: bytes) -> None:
+        at = self.program._sector(sector) * ledger.SECTOR
+        with self.path.open('r+b') as file:
+            file.seek(at)
+            file.write(data)
+
+    def get(self, sector: int) -> bytes:
+        return self.copy()[sector * ledger.SECTOR:][:ledger.SECTOR]
+
+    def findings(self, settled: bool = False) -> str:
+        return '\n'.join(self.ledger.compare(self.copy(), settled))
+
+    def test_a_fresh_volume(self) -> None:
+        self.assertEqual('', self.findings())
+
+    def test_what_was_not_flushed_may_be_there_or_not(self) -> None:
+        write = self.write(1)
+        self.assertEqual('', self.findings())
+        self.put(write.first, self.program._seal(write.first, 0, 0, 0))
+        self.assertEqual('', self.findings())
+
+    def test_what_was_flushed_is_missed(self) -> None:
+        write = self.pen()[3]
+        for turn in (1, 2):
+            self.write(turn)
+        self.ledger.take('F 1 0 3\n')
+        self.assertIn(f'sector {write.first}: old: (0, 0), wanted (1, 3)',
+                      self.findings())
+        self.write(3)
+        self.assertEqual('', self.findings())
+
+    def test_a_durable_write_says_nothing_of_others(self) -> None:
+        for turn in (1, 3):
+            self.write(turn)
+        self.ledger.take('D 1 0 3\n')
+        self.assertEqual('', self.findings())
+        write = self.pen()[3]
+        self.put(write.first, self.program._seal(write.first, 0, 0, 0))
+        self.assertIn('old', self.findings())
+
+    def test_what_was_done_counts_from_the_next_flush(self) -> None:
+        self.ledger.take('W 1 0 3\n')
+        self.assertEqual('', self.findings())
+        self.ledger.take('R 2\n')
+        self.assertIn('wanted (1, 3)', self.findings())
+
+    def test_what_is_settled_stays(self) -> None:
+        write = self.write(1)
+        self.assertEqual('', self.findings(settled=True))
+        self.put(write.first, self.program._seal(write.first, 0, 0, 0))
+        self.assertIn('old: (0, 0), wanted (1, 1)', self.findings())
+
+    def test_zeros(self) -> None:
+        self.put(9, bytes(ledger.SECTOR))
+        self.assertIn('sector 9: zeros', self.findings())
+
+    def test_torn_within_a_sector(self) -> None:
+        self.put(9, self.get(9)[:100] + bytes(ledger.SECTOR - 100))
+        self.assertIn('sector 9: torn', self.findings())
+
+    def test_foreign(self) -> None:
+        self.program._owner = 8
+        self.put(9, self.program._seal(9, 0, 0, 0))
+        self.assertIn('sector 9: foreign: of 8', self.findings())
+
+    def test_misplaced(self) -> None:
+        self.put(9, self.get(10))
+        self.assertIn('sector 9: misplaced: of sector 10', self.findings())
+
+    def test_a_write_that_was_elsewhere(self) -> None:
+        write = self.pen()[1]
+        other = (write.first + ledger.GROUP) % 4096
+        self.put(other, self.program._seal(other, 1, 0, 1))
+        self.assertIn(f'sector {other}: misplaced: 1 0 1', self.findings())
+
+    def test_a_run_that_never_was(self) -> None:
+        self.put(9, self.program._seal(9, 3, 0, 1))
+        self.assertIn('sector 9: future: 3', self.findings())
+
+    def test_what_a_run_read(self) -> None:
+        write = self.write(1)
+        self.program._look(1, 0, write.first, 1)
+        self.assertFalse([call for call in self.said.mock_calls
+                          if call.args[0].startswith('E')])
+        self.program._look(1, 0, write.first, 2)
+        self.ledger.take(self.said.call_args.args[0])
+        self.assertEqual(1, len(self.ledger.findings))
+
+    def test_a_run(self) -> None:
+        """What one process says is what is there."""
+        stop = self.path.with_name('stop')
+        self.said.side_effect = lambda words: (
+            stop.touch() if self.said.call_count > 20 else None)
+        self.program._run(1, 0, str(stop))
+        lines = [call.args[0] for call in self.said.mock_calls]
+        self.assertTrue(lines[-1].startswith('W 1 0 '))
+        self.assertTrue(any(line.startswith('D') for line in lines))
+        self.ledger.take('\n'.join(lines))
+        self.ledger.take('R 2')
+        self.assertEqual('', self.findings())
+        self.assertLess(0, self.ledger.flushes)
