@@ -23,7 +23,6 @@ DELETE = ('DELETE', r'/attachments/')
 ALWAYS = 5
 
 
-@environment.only_long
 class StagesTest(base.NovaTest):
     """The server goes on at the source; the copy disappears."""
 
@@ -47,24 +46,47 @@ class StagesTest(base.NovaTest):
         """Let its migration last until it is told otherwise (MiB/s)."""
         self.node1.compute.virsh('migrate-setspeed', server.id, '1')
 
-    def test_before_the_switch(self) -> None:
-        """Each request to Cinder, QEMU on either side, and by the user."""
+    def refused(self, server: Server, request: tuple[str, str],
+                when: str) -> None:
+        """A request of the migration fails, or its answer is lost."""
+        with self.gateway.fault(*request, when) as fault:
+            self.lab.live_migrate(server.id, 2, wait=False)
+            fault.wait()
+            self.lab.wait_migration(server.id)
+        for attachment, host in self.attachments(server.volume):
+            if host == 'node2':
+                # Nova does not know of it: its answer was lost.
+                self.assertEqual((CREATE, 'after'), (request, when))
+                self.lab.detach_volume(attachment)
+        self.failed(server)
+
+    def succeeds(self, server: Server) -> None:
+        """The next migration does."""
+        self.live_migrate(server, 2)
+        server.wait_hydrated()
+        self.assert_intact(server)
+
+    def test_lost_answers(self) -> None:
+        """Cinder has done what Nova asked for, but Nova gives up."""
+        server = self.server()
+        for request in (CREATE, COMPLETE):
+            self.refused(server, request, 'after')
+        self.succeeds(server)
+
+    @environment.only_long
+    def test_refused_requests(self) -> None:
+        """Under load, as the rest of what can happen before the switch."""
         server = self.server()
         server.press(console.HEAVY)
-        for method, path, when in (
-                (*CREATE, 'before'), (*CREATE, 'after'),
-                (*COMPLETE, 'before'), (*COMPLETE, 'after')):
-            with self.gateway.fault(method, path, when) as fault:
-                self.lab.live_migrate(server.id, 2, wait=False)
-                fault.wait()
-                self.lab.wait_migration(server.id)
-            for attachment, host in self.attachments(server.volume):
-                if host == 'node2':
-                    # Nova does not know of it: its answer was lost.
-                    self.assertEqual((CREATE, 'after'),
-                                     ((method, path), when))
-                    self.lab.detach_volume(attachment)
-            self.failed(server)
+        for request in (CREATE, COMPLETE):
+            self.refused(server, request, 'before')
+        self.succeeds(server)
+
+    @environment.only_long
+    def test_memory_does_not_arrive(self) -> None:
+        """QEMU of the destination dies; the user has enough of it."""
+        server = self.server()
+        server.press(console.HEAVY)
         self.slow(server)
         self.lab.live_migrate(server.id, 2, wait=False)
         self.copying_memory(server)
@@ -78,9 +100,7 @@ class StagesTest(base.NovaTest):
                       f'/servers/{server.id}/migrations/{number}')
         self.failed(server)
         self.node1.compute.virsh('migrate-setspeed', server.id, '1000')
-        self.live_migrate(server, 2)
-        server.wait_hydrated()
-        self.assert_intact(server)
+        self.succeeds(server)
 
     def test_no_peer(self) -> None:
         """cinder-volume of the destination is down, then up again."""
@@ -90,11 +110,9 @@ class StagesTest(base.NovaTest):
             self.lab.live_migrate(server.id, 2)
         self.unmoved(server)
         self.node2.volume.start(wait=True)
-        self.live_migrate(server, 2)
-        self.assert_intact(server)
+        self.succeeds(server)
 
 
-@environment.only_long
 class TrapsTest(base.NovaTest):
     """What ends in a refusal and an instruction, and never in lost writes."""
 

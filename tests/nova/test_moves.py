@@ -72,7 +72,6 @@ class MovesTest(base.NovaTest):
         self.assertTrue(server.hydrating())
 
 
-@environment.only_long
 class VolumesTest(base.NovaTest):
     """A volume beside the root volume."""
 
