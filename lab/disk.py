@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A disk of a node with a write cache that a power cut empties.
 
-qemu-storage-daemon serves it to the node's kernel (vhost-user-blk) and logs
-every write and every flush in the format of the kernel's dm-log-writes. A
-power cut makes the disk anew: what it was when it was switched on, all that
-was logged before the last flush, and of each later write none, some or all
-of its sectors.
+qemu-storage-daemon serves it to the node's kernel (NBD) and logs every write
+and every flush in the format of the kernel's dm-log-writes. A power cut makes
+the disk anew: what it was when it was switched on, all that was logged before
+the last flush, and of each later write none, some or all of its sectors.
 """
 from __future__ import annotations
 
@@ -17,14 +16,14 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from lab.errors import LabError
-from lab.network import Network
+from lab.network import CONTROLLER, Network
 from lab.processes import Group, run, wait_for
 
 SECTOR = 512
 _MAGIC = 0x6a736677736872
 _SUPER = struct.Struct('<QQQI')
 _ENTRY = struct.Struct('<QQQQ')
-_FLUSH, _DISCARD = 1, 4
+_FLUSH = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +75,8 @@ def entries(log: int) -> Iterator[Entry]:
     while at < end and found < wanted:
         sector, count, flags, _ = _ENTRY.unpack(
             os.pread(log, _ENTRY.size, at))
-        if flags & _DISCARD:
-            raise LabError('a discard in a log of writes')
+        if flags & ~_FLUSH:
+            raise LabError(f'a log of writes has something else: {flags}')
         at += SECTOR
         yield Entry(sector, count, bool(flags & _FLUSH), at)
         at += count * SECTOR
@@ -150,10 +149,14 @@ def _copy(source: int, begin: int, target: int, at: int, size: int) -> None:
 
 
 class Disk:
-    """The disk of a raw ``image``, which exists; files lie beside it."""
+    """The disk of a raw ``image``, which exists; files lie beside it.
 
-    def __init__(self, image: pathlib.Path, network: Network) -> None:
-        self.socket = image.with_suffix('.socket')
+    :ivar port: where it is served at the controller's address
+    """
+
+    def __init__(self, image: pathlib.Path, network: Network,
+                 port: int) -> None:
+        self.port = port
         self._image = image
         self._overlay = image.with_suffix('.overlay')
         self._writes = image.with_suffix('.writes')
@@ -162,11 +165,11 @@ class Disk:
         self._group = Group(image.with_suffix('.pid'))
 
     def start(self) -> None:
-        """Serve it; a node can be connected afterwards."""
+        """Serve it; a node can have it afterwards."""
         if self._group.members():
             # Its node ended by itself.
             self.close()
-        for path in (self.socket, self._overlay, self._writes, self._ready):
+        for path in (self._overlay, self._writes, self._ready):
             path.unlink(missing_ok=True)
         self._writes.touch()
         # The image stays what it was when it was switched on.
@@ -183,8 +186,10 @@ class Disk:
             f'filename={self._writes}',
             '--blockdev', 'driver=blklogwrites,node-name=logged,file=disk,'
             f'log=writes,log-sector-size={SECTOR}',
-            '--export', 'type=vhost-user-blk,id=disk,node-name=logged,'
-            f'writable=on,addr.type=unix,addr.path={self.socket}'), log)
+            '--nbd-server', 'addr.type=inet,max-connections=1,'
+            f'addr.host={CONTROLLER},addr.port={self.port}',
+            '--export', 'type=nbd,id=disk,node-name=logged,name=disk,'
+            'writable=on'), log)
         wait_for(f'the server of {self._image} (see {log})', self._serves)
 
     def _serves(self) -> bool:

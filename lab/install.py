@@ -24,8 +24,9 @@ PACKAGES = (
 # which a node joins, galera-4 comes with it), with a proxy in front, and where
 # tooz's locks are.
 GALERA_PACKAGES = ('haproxy', 'mariadb-server', 'redis-server', 'rsync')
-# The server of volatile disks; distributions have it in one or the other.
-DISK_PACKAGES = ('qemu-system-common', 'qemu-utils')
+# The client and the server of volatile disks; distributions have the latter
+# in one package or the other.
+DISK_PACKAGES = ('nbd-client', 'qemu-system-common', 'qemu-utils')
 # What a lab with Nova needs beside them; nothing of it comes as a service of
 # the machine.
 NOVA_PACKAGES = (

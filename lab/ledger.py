@@ -32,7 +32,7 @@ GROUP = 16
 AREA = 8 << 20
 PENS = 3
 # The longest time before a flush in which nothing is written, in seconds.
-PAUSE = 0.2
+PAUSE = 1.0
 # Sector of the device, whose, epoch, pen, write.
 _STAMP = struct.Struct('<QQIIQ')
 _FILLING = random.Random(0).randbytes(SECTOR)

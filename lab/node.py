@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from lab import agent, install, mconsole
 from lab.disk import Disk, Loss
 from lab.errors import LabError
-from lab.network import Network, data_address, mgmt_address
+from lab.network import CONTROLLER, Network, data_address, mgmt_address
 from lab.processes import Group, run, wait_for
 
 _INIT = pathlib.Path(__file__).with_name('node-init')
 _STATE_MIB = 512
-# As virtio numbers them.
-_BLOCK_DEVICE = 2
+# Of the servers of volatile disks.
+_FIRST_PORT = 10809
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +49,14 @@ class Node:
         self.mgmt_address = mgmt_address(number)
         self.console_log = directory / 'console.log'
         # As the node knows it.
-        self.disk = '/dev/vdb' if size.volatile else '/dev/ubdb'
+        self.disk = '/dev/nbd1' if size.volatile else '/dev/ubdb'
         self._network = network
         self._shares = list(shares)
         self._size = size
         self._images = [directory / 'state.img', directory / 'disk.img']
-        self._disks = [Disk(image, network) for image in self._images
-                       if size.volatile]
+        self._disks = [
+            Disk(image, network, _FIRST_PORT + 2 * number + index)
+            for index, image in enumerate(self._images) if size.volatile]
         self._group = Group(directory / 'kernel.pid')
 
     def __repr__(self) -> str:
@@ -79,7 +80,7 @@ class Node:
             'DATA': f'{self.data_address}/24',
             'AGENT': str(agent.build(install.cache_directory())),
             'SHARE': ':'.join(str(share) for share in self._shares),
-            'STATE': self.disk.replace('db', 'da'), 'DISK': self.disk,
+            'DISK': self.disk,
         }
         argv = self._network.argv(
             'linux.uml', f'mem={self._size.memory_mib}M',
@@ -107,8 +108,8 @@ class Node:
         install.ensure_volatile()
         for disk in self._disks:
             disk.start()
-        return [f'virtio_uml.device={disk.socket}:{_BLOCK_DEVICE}'
-                for disk in self._disks]
+        ports = ':'.join(str(disk.port) for disk in self._disks)
+        return [f'SERVER={CONTROLLER}', f'PORTS={ports}']
 
     def _make_disks(self) -> None:
         state, disk = self._images

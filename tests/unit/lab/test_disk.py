@@ -147,7 +147,7 @@ class DiskTest(unittest.TestCase):
         with self.assertRaises(LabError):
             self.replay(None)
 
-    def test_discards_are_not_expected(self) -> None:
+    def test_nothing_else_is_expected(self) -> None:
         self.add(0, b'', DISCARD)
         with self.assertRaises(LabError):
             self.replay(None)
