@@ -46,7 +46,7 @@ def _common(state: str) -> Sections:
             # Python in a node is several times slower than outside.
             'rpc_response_timeout': 180,
             'report_interval': 5,
-            'service_down_time': 30,
+            'service_down_time': 120,
             'default_log_levels':
                 'nova.service=DEBUG,amqp=WARN,amqplib=WARN,sqlalchemy=WARN,'
                 'oslo.messaging=INFO,oslo_messaging=INFO,iso8601=WARN,'

@@ -109,7 +109,7 @@ class ComputeService(Daemon):
         return [f'{self._venv}/bin/nova-compute', '--config-file',
                 '/etc/nova/nova.conf']
 
-    def wait_up(self, timeout: float = 240) -> None:
+    def wait_up(self, timeout: float = 600) -> None:
         super().wait_up(timeout)
         self._node.run(['sh', '-c', _KEEP, 'sh', str(self._kept),
                         _CAPABILITIES, self._node.name])
