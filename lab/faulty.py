@@ -90,3 +90,27 @@ def _armed(file: str, point: str, arguments: str) -> bool:
         return False
     name, when, *text = wanted.split(':', 2)
     return f'{name}:{when}' == point and all(t in arguments for t in text)
+
+
+class ForgetfulDriver(FaultyDriver):
+    """Flushes nothing, which a test of power cuts has to find."""
+
+    def make_world(self) -> world.World:
+        real = super().make_world()
+        return dataclasses.replace(real, **{
+            name: _Forgetful(getattr(real, name))
+            for name in ('group', 'meta_group', 'dm')})
+
+
+class _Forgetful:
+    """A port whose calls do not flush."""
+
+    def __init__(self, real: object) -> None:
+        self._real = real
+
+    def __getattr__(self, attribute: str) -> typing.Any:
+        if attribute == 'flush':
+            return lambda *args: None
+        if attribute == 'clone_status':
+            return lambda name, flush=False: self._real.clone_status(name)
+        return getattr(self._real, attribute)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import testtools
 
-from lab import LabError, RestError
+from lab import FAULTY_DRIVER, LabError, RestError
 from lab.processes import wait_for
 from tests.functional import checker
 from tests.functional import environment
@@ -145,9 +145,12 @@ class FunctionalTest(faults.Faults):
     ``node1`` and ``node2`` are the nodes.
     """
 
+    volatile = False
+    driver = FAULTY_DRIVER
+
     def setUp(self) -> None:
         super().setUp()
-        self.lab = environment.lab()
+        self.lab = environment.lab(self.volatile, self.driver)
         self.node1, self.node2 = self.lab.nodes[:2]
         self.checker = checker.Checker(self.lab)
         self.volumes: list[str] = []
@@ -164,7 +167,8 @@ class FunctionalTest(faults.Faults):
             self.checker.look()
         except (LabError, OSError) as error:
             self.checker.states += f'\n{error!r}'
-        place = environment.keep_logs(self.id(), self.checker.states)
+        place = environment.keep_logs(self.id(), self.checker.states,
+                                      self.lab)
         self.addDetail('logs', testtools.content.text_content(str(place)))
 
     def _finish(self) -> None:

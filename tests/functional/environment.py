@@ -22,6 +22,7 @@ import testtools
 from lab import FAULTY_DRIVER, Lab
 from lab.errors import LabError, LabInUse
 from lab.lab import LabNode
+from lab.node import Size
 
 LONG = bool(os.environ.get('DMCLONE_LONG'))
 LOGS = pathlib.Path('/var/tmp/cinder-dmclone-functional')
@@ -32,13 +33,18 @@ _GIVEN = os.environ.get('DMCLONE_LAB')
 
 
 @functools.cache
-def lab() -> Lab:
-    """The lab of this process."""
+def lab(volatile: bool = False, driver: str = FAULTY_DRIVER) -> Lab:
+    """The lab of this process.
+
+    :param volatile: its disks lose what was not flushed, see lab.disk
+    """
     if _GIVEN:
         found = Lab.attach(_GIVEN)
     else:
+        kind = 'power' if volatile else 'functional'
         found = start(lambda number: Lab(
-            f'functional-{number}', driver=FAULTY_DRIVER,
+            f'{kind}-{number}', driver=driver,
+            size=Size(volatile=volatile),
             backend={'volume_clear': 'none'},
             default={'rpc_response_timeout': 100,
                      'backend_stats_polling_interval': STATS_SECONDS}))

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that write to their volumes while nodes lose power."""
+from __future__ import annotations
+
+import http.client
+import pathlib
+import shutil
+import typing
+
+from lab import RestError, ledger
+from lab.errors import LabError
+from lab.processes import wait_for
+from tests.functional import base
+
+if typing.TYPE_CHECKING:
+    from lab import Lab
+    from lab.agent import Command
+    from lab.lab import LabNode
+
+# How long a request may fail while a node is away, in seconds.
+_LATER = 600
+
+
+class Server:
+    """A volume, what writes to it, and what it has to hold.
+
+    :ivar at: its attachment, or None
+    :ivar node: where it is attached, or was
+    """
+
+    def __init__(self, lab: Lab, volume: str, owner: int,
+                 node: LabNode) -> None:
+        self.volume = volume
+        self.node = node
+        self.at: base.Attachment | None = None
+        self.ledger = ledger.Ledger(owner, base.GIB)
+        self._lab = lab
+        self._attachment = ''
+        self._command: Command | None = None
+        self._said = 0
+        self._files = pathlib.Path(lab.directory, f'server{owner}')
+        self._program = f'{lab.directory}/ledger.py'
+        shutil.copy(ledger.__file__, self._program)
+
+    # -- requests -----------------------------------------------------------
+
+    def attach(self, node: LabNode) -> None:
+        """Attach as Nova does, which tries again if it fails."""
+        self.node = node
+        self._attachment = self._attachment or self._lab.reserve(self.volume)
+
+        def connected() -> dict[str, typing.Any] | None:
+            try:
+                found = self._lab.connect(self._attachment, node.number)
+                self._lab.complete(self._attachment)
+            except (RestError, OSError, http.client.HTTPException):
+                return None
+            return found
+        info = typing.cast('dict[str, str]', wait_for(
+            f'{self.volume} on {node.name}', connected, _LATER, 1))
+        self.at = base.Attachment(self._attachment, self.volume, node,
+                                  info['device_path'])
+
+    def detach(self) -> None:
+        """Detach as Nova does, until it is done."""
+        self.at = None
+
+        def gone() -> bool:
+            try:
+                self._lab.detach_volume(self._attachment)
+            except RestError as error:
+                return error.status == 404
+            except (OSError, http.client.HTTPException):
+                return False
+            return True
+        wait_for(f'detachment of {self.volume}', gone, _LATER, 1)
+        self._attachment = ''
+
+    def wait_device(self) -> None:
+        """Wait for its disk after its node has been switched on."""
+        assert self.at
+        path = self.at.path
+        wait_for(path, lambda: self.node.run(
+            ['test', '-e', path], check=False).code == 0)
+
+    # -- what it does -------------------------------------------------------
+
+    def _words(self, verb: str, *more: object) -> list[str]:
+        assert self.at
+        return ['/usr/bin/python3', self._program, verb, self.at.path,
+                str(self.ledger.owner), str(self.ledger.size),
+                *map(str, more)]
+
+    def fill(self) -> None:
+        """Write everything once."""
+        self.node.run(self._words('fill'), timeout=base.LONG_SECONDS)
+
+    def start(self) -> None:
+        """Let it write until stop()."""
+        self.ledger.epoch += 1
+        self._said = 0
+        self._files.unlink(missing_ok=True)
+        self._command = self.node.popen(self._words(
+            'write', self.ledger.epoch, self._files))
+
+    def listen(self) -> None:
+        """Note what it has said until now; LabError if it has failed."""
+        assert self._command
+        result = self._command.poll()
+        text = self._command.output()
+        end = text.rfind('\n') + 1
+        self.ledger.take(text[self._said:end])
+        self._said = end
+        if result and result.code:
+            raise LabError(f'{self.volume}: {result.stderr}')
+
+    def stop(self) -> None:
+        """Let it end after what it is at."""
+        assert self._command
+        self._files.touch()
+
+        def ended() -> bool:
+            assert self._command
+            self.listen()
+            return self._command.poll() is not None
+        wait_for('end of the writing', ended)
+        self._command = None
+
+    def die(self) -> None:
+        """Its node has lost power: what it has said is all there is."""
+        if self._command:
+            self.listen()
+            self._command.kill()
+            self._command = None
+
+    def writes(self) -> bool:
+        """Whether it is writing."""
+        return self._command is not None
+
+    def findings(self, settled: bool) -> list[str]:
+        """What is wrong with its volume, in words.
+
+        :param settled: it does not write, and all was flushed or lost
+        """
+        copy = self._files.with_suffix('.copy')
+        self.node.run(self._words('copy', copy), timeout=base.LONG_SECONDS)
+        found = self.ledger.compare(copy.read_bytes(), settled)
+        copy.unlink()
+        return self.ledger.findings + found

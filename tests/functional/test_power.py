@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes lose power, with all that their disks had not been told to flush.
+
+A round takes one volume from node 1 to node 2 and another one back, under
+load, and cuts the power of one node or both at a random moment: one is the
+borrower, the other the lender. DMCLONE_SEED takes the choices of an earlier
+run again; DMCLONE_ROUNDS says how many rounds there are.
+"""
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import random
+import time
+
+from lab import LabError
+from lab.disk import Loss
+from lab.lab import LabNode
+from tests.functional import base
+from tests.functional import environment
+from tests.functional import power
+
+# When the power is cut, and the longest time until then, in seconds.
+MOMENTS = {'attach': 6.0, 'copying': 8.0, 'swap': 2.0, 'detach': 3.0}
+_ROUNDS = int(os.environ.get('DMCLONE_ROUNDS') or
+              (20 if environment.LONG else 2))
+# How often power fails again while a node starts, and until when, in seconds.
+_AGAIN = 0.3
+_STARTING = 8.0
+# With this all that is in the cache of a volume group's disk is lost.
+_LOSE_ALL = 6
+
+
+class Rounds(base.FunctionalTest):
+    """Two volumes that change places between two nodes."""
+
+    volatile = True
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.seed = os.environ.get('DMCLONE_SEED') or str(
+            random.randrange(10**6))
+        self.pool = concurrent.futures.ThreadPoolExecutor(4)
+        self.addCleanup(self.pool.shutdown)
+        self.lost = Loss()
+        self.cuts = 0
+        self.servers: list[power.Server] = []
+
+    def server(self, owner: int, node: LabNode) -> power.Server:
+        """A server's volume, filled and at rest on a node."""
+        server = power.Server(self.lab, self.volume(node), owner, node)
+        # A device that is open is not detached.
+        self.addCleanup(server.die)
+        server.attach(node)
+        server.fill()
+        server.start()
+        server.stop()
+        server.detach()
+        return server
+
+    def rounds(self) -> None:
+        """All rounds; prints what came of them."""
+        nodes = self.node1, self.node2
+        self.servers = list(self.pool.map(self.server, (1, 2), nodes))
+        for number in range(_ROUNDS):
+            self.round(number, random.Random(f'{self.seed} {number}'))
+        print(f'seed {self.seed}: {_ROUNDS} rounds, {self.cuts} power cuts; '
+              f'of {self.lost.cached} cached writes {self.lost.lost} lost, '
+              f'{self.lost.torn} torn; '
+              f'{sum(s.ledger.flushes for s in self.servers)} flushes',
+              flush=True)
+
+    def round(self, number: int, dice: random.Random) -> None:
+        """Move both volumes, cut the power, look, and let them come home."""
+        victims = [[self.node1, self.node2], [self.node2],
+                   [self.node1]][number % 3]
+        moment = dice.choice(list(MOMENTS))
+        pause = dice.random() * MOMENTS[moment]
+        names = ' and '.join(node.name for node in victims)
+        print(f'seed {self.seed}, round {number}: {names} at {moment} + '
+              f'{pause:.1f} s', flush=True)
+        pending = self.approach(moment)
+        time.sleep(pause)
+        self.cut(f'{number}', victims)
+        for server in self.servers:
+            if server.node in victims:
+                server.die()
+        if dice.random() < _AGAIN:
+            self.fail_again(number, victims, dice.random() * _STARTING)
+        self.recover(victims)
+        for future in pending:
+            future.result()
+        self.look(victims)
+        self.rest()
+
+    def approach(self, moment: str) -> list[concurrent.futures.Future[None]]:
+        """Go up to a moment; what goes on meanwhile."""
+        moving = [self.pool.submit(self.move, server)
+                  for server in self.servers]
+        if moment == 'attach':
+            return moving
+        for future in moving:
+            future.result()
+        for server in self.servers:
+            server.start()
+        first = self.servers[0]
+        if moment == 'swap':
+            self.wait('the end of the copying', lambda: self.copied(first))
+        elif moment == 'detach':
+            for server in self.servers:
+                self.wait_complete(server.volume)
+                server.stop()
+            return [self.pool.submit(server.detach)
+                    for server in self.servers]
+        return []
+
+    def move(self, server: power.Server) -> None:
+        """Attach where it is not."""
+        other, = (node for node in self.lab.nodes
+                  if node is not server.node)
+        server.attach(other)
+
+    def copied(self, server: power.Server) -> bool:
+        assert server.at
+        server.listen()
+        found = self.hydrated(server.at)
+        return not found or found[0] == found[1]
+
+    def cut(self, name: str, victims: list[LabNode]) -> None:
+        """Cut the power; the name and the seed decide what is lost."""
+        for node in victims:
+            loss = node.power_cut(f'{self.seed} {name} {node.name}')
+            print(f'  {node.name}: {loss}', flush=True)
+            self.lost += loss
+            self.cuts += 1
+        self.forget_requests()
+
+    def fail_again(self, number: int, victims: list[LabNode],
+                   pause: float) -> None:
+        """Cut the power while nodes start."""
+        print(f'  again, {pause:.1f} s after the boot', flush=True)
+        self.boot(victims)
+        for node in victims:
+            node.volume.start()
+        time.sleep(pause)
+        self.cut(f'{number} again', victims)
+
+    @staticmethod
+    def boot(victims: list[LabNode]) -> None:
+        for node in victims:
+            node.start()
+        for node in victims:
+            node.wait_booted()
+
+    def recover(self, victims: list[LabNode]) -> None:
+        """Switch nodes on, with their services."""
+        self.boot(victims)
+        self.start_services(*victims)
+
+    def look(self, victims: list[LabNode]) -> None:
+        """Compare, also if it still copies; then write on."""
+        for server in self.servers:
+            if not server.at:
+                continue
+            server.wait_device()
+            if server.writes():
+                server.stop()
+            self.assertEqual([], server.findings(
+                settled=server.node in victims)[:20])
+            server.start()
+
+    def rest(self) -> None:
+        """Everything comes to an end, and is there."""
+        for server in self.servers:
+            if not server.at:
+                server.attach(server.node)
+                self.assertEqual([], server.findings(settled=False)[:20])
+        for server in self.servers:
+            if server.writes():
+                server.stop()
+            self.wait_complete(server.volume)
+            self.assertEqual([], server.findings(settled=False)[:20])
+            server.detach()
+        self.assertEqual([], self.checker.check())
+
+
+class PowerTest(Rounds):
+
+    def test_what_was_not_flushed_is_lost(self) -> None:
+        """The cache is one: it keeps nothing but what was flushed."""
+        at = self.attach(self.volume(self.node1), self.node1)
+        write = (f'yes {{}} | dd of={at.path} bs=64k count=16 iflag=fullblock '
+                 'oflag=direct status=none')
+        self.node1.run(f'{write.format("flushed")} conv=fsync; '
+                       f'{write.format("at_once")}')
+        loss = self.node1.power_cut(_LOSE_ALL)
+        self.assertLessEqual(16, loss.cached)
+        self.recover([self.node1])
+        found = self.node1.run(f'dd if={at.path} bs=64k count=16 iflag=direct '
+                               'status=none').stdout
+        sectors = {found[at:at + 512] for at in range(0, len(found), 512)}
+        self.assertIn('flushed\n' * 64, sectors)
+        self.assertLessEqual(sectors, {'flushed\n' * 64, 'at_once\n' * 64})
+
+    def test_power_cuts(self) -> None:
+        self.rounds()
+
+
+class ForgetfulTest(Rounds):
+    """The test finds what it has to find."""
+
+    driver = 'dmclone_faulty.ForgetfulDriver'
+
+    def _finish(self) -> None:
+        """Nothing: its lab is of no more use."""
+
+    @environment.only_long
+    def test_a_driver_that_does_not_flush_is_found(self) -> None:
+        try:
+            self.rounds()
+        except (AssertionError, LabError) as error:
+            print(f'found: {error}', flush=True)
+        else:
+            self.fail('nothing was found')
