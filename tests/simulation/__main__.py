@@ -28,8 +28,11 @@ def _names(arguments: argparse.Namespace) -> typing.Iterator[str]:
     print(f'seeds from {first}')
     if not arguments.systematic:
         return explore.seeds(first)
-    return itertools.chain(explore.messages(), explore.pairs(),
-                           explore.crashes(), explore.seeds(first))
+    # In a run that ends early no kind has come too short.
+    names = [*explore.messages(), *explore.pairs(), *explore.crashes()]
+    random.Random(first).shuffle(names)
+    print(f'{len(names)} systematic schedules')
+    return itertools.chain(names, explore.seeds(first))
 
 
 def main() -> int:

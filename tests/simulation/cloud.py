@@ -257,7 +257,7 @@ class Cloud(cloud.Cloud):
         process.check_alive()
         if self.lose_answer(process):
             # The connection breaks at once, or is found to be dead.
-            self.scheduler.sleep(self.choices.choice((0.0, 3.0, 30.0)))
+            self.scheduler.sleep(self.choices.choice((0.0, 3.0, 40.0)))
             process.check_alive()
             raise rows.lost_answer()
 

@@ -21,8 +21,8 @@ def restore_database(cloud: cloud_module.Cloud,
                      truth: truth_module.Truth) -> bool:
     """Put the row back to where it was before the last commit.
 
-    Not before the new owner has its tag, nor while an offer is open: then
-    nothing but the row tells a committed copy from one that was withdrawn.
+    Not before the new owner has its tag, nor while an offer is open or a
+    server left behind: then nothing but the row tells what was committed.
 
     :returns: whether there was something to put back
     """
@@ -31,7 +31,10 @@ def restore_database(cloud: cloud_module.Cloud,
             or row.offer or row.deleted or row.status == 'deleting'):
         return False
     newest = _newest(cloud)
-    if not newest or newest[0] != row.owner:
+    behind = any(found.openers for node in cloud.nodes.values()
+                 for found in node.mapper.mapped.values()
+                 if node.name != row.node)
+    if not newest or newest[0] != row.owner or behind:
         return False
     tables.real = row.owner
     tables.update(truth.volume, **tables.before_commit)
@@ -52,6 +55,10 @@ def adopt(cloud: cloud_module.Cloud, truth: truth_module.Truth) -> None:
             _name_id=owner.lv, provider_id=str(records.ProviderId(
                 tags.own.generation, source)))
         cloud.tables.real = None
+        node = cloud.nodes[owner.node]
+        if node.process.alive:
+            node.kill()
+            node.start()
 
 
 def _newest(cloud: cloud_module.Cloud) -> tuple[records.Location,
@@ -68,7 +75,7 @@ def _newest(cloud: cloud_module.Cloud) -> tuple[records.Location,
 
 def reinstall(node: cloud_module.Node, truth: truth_module.Truth) -> None:
     """Give a node empty disks."""
-    truth.lose_node(node.name)
+    truth.lose_disks(node)
     if node.up:
         node.lose_power()
     for group in {node.group, node.meta_group}:

@@ -52,6 +52,9 @@ class Watch:
                 not self.cloud.tables.real):
             self._check_room(row)
         self._offer = row.offer
+        if row.generation != self._generation:
+            # Who was the home until now has just begun only to lend.
+            self._disturbed = self.cloud.clock.monotonic()
         if row.generation > self._generation and (
                 row.migration_status != 'migrating' and not row.attachments
                 and row.generation > self._highest):
@@ -61,9 +64,10 @@ class Watch:
 
     def _check_room(self, row: rows.Row) -> None:
         assert row.offer
-        lv = self.cloud.nodes[row.node].group.volumes[names.data_lv(row.lv)]
+        lv = self.cloud.nodes[row.node].group.volumes.get(
+            names.data_lv(row.lv))
         free = self.cloud.nodes[row.offer.node].group.report().free
-        if free < lv.size:
+        if lv and free < lv.size:
             raise Violation('I4 room', f'{row.offer.node} has {free} bytes')
 
     def _check_targets(self) -> None:

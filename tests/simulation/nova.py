@@ -57,6 +57,8 @@ class Nova:
         self.instance = instance
         self.attachment: str | None = None
         self.server: server_module.Server | None = None
+        # Every one there ever was.
+        self.opened: list[server_module.Server] = []
         self.writers = 0
         self.busy = False
 
@@ -163,6 +165,7 @@ class Nova:
             raise Violation('I6 device', f'{path} was returned and is not '
                             f'on {node.host}')
         server = server_module.Server(self.truth, node, path)
+        self.opened.append(server)
         server.read(self.choices.randrange(len(self.truth.regions)))
         if not server.alive:
             raise Refused('the node has lost power')
@@ -240,10 +243,12 @@ class Nova:
 
     def clean_up(self) -> None:
         """End whatever is left of this server's attachments."""
-        if self.server:
-            self.server.close()
+        for server in self.opened:
+            server.close()
         self.attachment = self.server = None
-        for found in self.api.tables.attachments_of(self.api.volume):
+        # A home that is lost cannot hand over: its own comes last.
+        for found in reversed(self.api.tables.attachments_of(
+                self.api.volume)):
             if found['instance_uuid'] == self.instance:
                 attachment = found['id']
                 self.patiently('detach', lambda: self.api.disconnect(

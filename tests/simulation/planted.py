@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import types
 import typing
-from unittest import mock
 import uuid
 
 from cinder_dmclone import activation
@@ -30,50 +29,10 @@ from cinder_dmclone import relocation
 from cinder_dmclone import rows
 from cinder_dmclone import service
 from cinder_dmclone import stack
+from tests.simulation import mistakes
 from tests.simulation import scheduler
 
-Change = tuple[typing.Any, str, typing.Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Bug:
-    """A planted mistake."""
-
-    name: str
-    changes: tuple[Change, ...]
-    where: str
-
-    def schedules(self) -> typing.Iterator[str]:
-        """Those in which it should show soon."""
-        return (f'{self.where}/{number}' for number in range(WITHIN))
-
-    @contextlib.contextmanager
-    def planted(self) -> typing.Iterator[None]:
-        with contextlib.ExitStack() as stack_:
-            for where, name, new in self.changes:
-                stack_.enter_context(mock.patch.object(where, name, new))
-            yield
-
-
-BUGS: dict[str, Bug] = {}
-
-# A mistake has to be found in so many schedules.
-WITHIN = 300
-
-
-def bug(name: str, *places: tuple[typing.Any, str], where: str = 'seed',
-        also: tuple[Change, ...] = ()) -> typing.Callable[
-            [typing.Any], typing.Any]:
-    """Plant the decorated function instead of one of the product's.
-
-    :param where: the kind of schedules in which it is looked for
-    :param also: other changes, where two things guard against one mistake
-    """
-    def plant(function: typing.Any) -> typing.Any:
-        BUGS[name] = Bug(name, (*((*at, function) for at in places), *also),
-                         where)
-        return function
-    return plant
+bug = mistakes.bug
 
 
 @contextlib.contextmanager

@@ -35,6 +35,8 @@ MAX_STEPS = 60000
 # Virtual seconds: of a story with its faults, and until all is at rest.
 STORY_SECONDS = 20000.0
 REST_SECONDS = 20000.0
+# How long a story goes on with a volume that is lost.
+SLICE_SECONDS = 200.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,11 +188,16 @@ class Schedule:
         self.scheduler.run(self.scheduler.now)
         told = [self.scheduler.spawn('story', teller.tell, line)
                 for line in self.spec.story.lines]
-        self.scheduler.run(self.scheduler.now + STORY_SECONDS, told)
+        end = self.scheduler.now + STORY_SECONDS
+        while not self.scheduler.run(self.scheduler.now + SLICE_SECONDS,
+                                     told):
+            if self.scheduler.now > end or self.truth.kept is not None:
+                break
         self.scheduler.run(self.scheduler.now
                            + self.choices.choice((0.0, 3.0, 60.0)))
         self.injector.repair_all()
         self._note('-- faults have stopped')
+        self.watch.check()
         self.scheduler.spawn('ending', teller.calm)
         self._run('the calm', REST_SECONDS)
         self._note('-- at rest')

@@ -63,10 +63,11 @@ BASE = {
     'live quiet': base('attach a, live b quiet'),
     'live never': base('attach a, live b never'),
     'live held': base('attach a, live b held'),
+    'held chain': base('attach b, live c held'),
     'delete': base('attach b, detach, delete'),
     'extend': base('attach b, detach, extend'),
     'migrate': base('migrate b, attach b'),
-    'fill': base('attach b, fill, wait 3, detach'),
+    'fill': base('attach b, wait 1, fill, wait 3, detach'),
 }
 
 

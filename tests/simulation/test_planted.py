@@ -7,7 +7,9 @@ import logging
 import unittest
 
 from tests.simulation import explore
-from tests.simulation import planted
+from tests.simulation import mistakes
+from tests.simulation import planted  # noqa: F401 (plants)
+from tests.simulation import planted_around  # noqa: F401 (plants)
 from tests.simulation import test_explore
 
 setUpModule = test_explore.setUpModule
@@ -23,7 +25,7 @@ class PlantedTest(unittest.TestCase):
     def caught(self, names: list[str]) -> None:
         for name in names:
             with self.subTest(name):
-                bug = planted.BUGS[name]
+                bug = mistakes.BUGS[name]
                 with bug.planted():
                     report = explore.explore(
                         bug.schedules(),
@@ -33,7 +35,7 @@ class PlantedTest(unittest.TestCase):
                       f'{report.found[0].violation}')
 
     def test_odd(self) -> None:
-        self.caught(sorted(planted.BUGS)[1::2])
+        self.caught(sorted(mistakes.BUGS)[1::2])
 
     def test_even(self) -> None:
-        self.caught(sorted(planted.BUGS)[::2])
+        self.caught(sorted(mistakes.BUGS)[::2])

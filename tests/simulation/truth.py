@@ -9,6 +9,7 @@ last acknowledged flush.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import typing
 
 from cinder_dmclone import names
@@ -53,8 +54,10 @@ class Truth:
         self.volume = volume
         # Somebody took attachments away under a server: it may see errors.
         self.meddled = False
-        # What is left of a volume when a node that it needs was lost.
-        self.kept: frozenset[records.Location] | None = None
+        # LVs that went with the disks of their node, and what is left of a
+        # volume that needs one: nobody hydrates from these any more.
+        self.lost: set[records.Location] = set()
+        self.kept: list[records.Location] | None = None
         self._number = 0
         self.regions = [Region([f'{number}:0'], [node.name])
                         for number in range(regions)]
@@ -68,19 +71,57 @@ class Truth:
         """Also while the database says something else."""
         return self.cloud.tables.real or self.cloud.row(self.volume).owner
 
-    def lose_node(self, node: str) -> None:
+    def lose_disks(self, node: cloud_module.Node) -> None:
         """A node's disks are about to be lost."""
         row = self.cloud.row(self.volume)
-        if row.deleted or row.status == 'deleting':
-            return
-        needed = self.kept
-        if needed is None:
-            needed = frozenset(where for where, _, _ in self._copies(
-                self.owner, durable=False))
-        if self.kept is not None or any(
-                where.node == node for where in needed):
-            self.kept = frozenset(where for where in needed
-                                  if where.node != node)
+        if not row.deleted and row.status != 'deleting':
+            self._mourn({records.Location(node.name, uuid)
+                         for uuid in map(names.lv_uuid, node.group.volumes)
+                         if uuid})
+
+    def _mourn(self, lost: set[records.Location]) -> None:
+        chains = [self._chain(head) for head in self._heads()]
+        self.lost |= lost
+        if any(lost & set(chain) for chain in chains):
+            self.kept = [where for chain in chains
+                         for above, where in itertools.pairwise(chain)
+                         if above in self.lost and where not in self.lost]
+
+    def _heads(self) -> list[records.Location]:
+        owner = [] if self.owner in self.lost else [self.owner]
+        return owner + (self.kept or [])
+
+    def _chain(self, where: records.Location) -> list[records.Location]:
+        """An LV that must not go, and those it hydrates from.
+
+        The last one may be lost.
+        """
+        found = [where]
+        while found[-1] not in self.lost:
+            node = self.cloud.nodes[found[-1].node]
+            lv, tags = _look(node, names.data_lv(found[-1].lv), False)
+            if lv is None:
+                raise Violation('I3 gone', f'{found[-1]}, which is left of '
+                                'the volume, is gone')
+            source = records.Tags.parse(tags).source
+            if source is None:
+                break
+            found.append(records.Location(source.node, source.lv))
+        return found
+
+    def _mourns(self) -> bool:
+        """Whether the volume is lost; what is left of it must be there."""
+        row = self.cloud.row(self.volume)
+        if self.kept is None and self.owner in self.lost:
+            # Nobody could know when it became the volume.
+            self.kept = [row.source] if row.source else []
+        if self.kept is not None:
+            chains = [self._chain(head) for head in self._heads()]
+            if chains and chains[0][0] == self.owner and (
+                    chains[0][-1] not in self.lost):
+                # Nothing of what was lost was needed any more.
+                self.kept = None
+        return self.kept is not None
 
     # -- what servers do ----------------------------------------------------
 
@@ -147,25 +188,19 @@ class Truth:
         row = self.cloud.row(self.volume)
         if row.deleted or row.status == 'deleting':
             return
-        if self.kept is not None:
-            return self._check_kept(durable)
+        if self._mourns():
+            return
         copies = list(self._copies(self.owner, durable))
         who = 'after a power cut of all nodes' if durable else 'on the disks'
         for number in range(len(self.regions)):
-            blocks = next(blocks for _, blocks, hydrated in copies
-                          if hydrated is None or number in hydrated)
+            blocks = next((blocks for blocks, hydrated in copies
+                           if hydrated is None or number in hydrated), None)
+            if blocks is None:
+                raise Violation('I3 gone', f'{who}: region {number}')
             self.check(number, blocks.get(number, storage.OLD), who, durable)
 
-    def _check_kept(self, durable: bool) -> None:
-        assert self.kept is not None
-        for where in self.kept:
-            node = self.cloud.nodes[where.node]
-            if _look(node, names.data_lv(where.lv), durable)[0] is None:
-                raise Violation('I3 gone', f'{where}, all that is left of '
-                                'the volume, is gone')
-
     def _copies(self, where: records.Location, durable: bool) -> (
-            typing.Iterator[tuple[records.Location, dict[int, str],
+            typing.Iterator[tuple[dict[int, str],
                                   typing.Collection[int] | None]]):
         """The volume's LV and its lenders: content, and what counts of it.
 
@@ -174,15 +209,17 @@ class Truth:
         while True:
             node = self.cloud.nodes[where.node]
             lv, tags = _look(node, names.data_lv(where.lv), durable)
+            if lv is None and where in self.lost:
+                return
             if lv is None:
                 raise Violation('I3 gone', f'{where}, which is needed, is '
                                 'gone')
             blocks = lv.durable if durable else lv.blocks
             source = records.Tags.parse(tags).source
             if source is None:
-                yield where, blocks, None
+                yield blocks, None
                 return
-            yield where, blocks, self._hydrated(node, where.lv, durable)
+            yield blocks, self._hydrated(node, where.lv, durable)
             where = records.Location(source.node, source.lv)
 
     @staticmethod

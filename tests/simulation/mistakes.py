@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a mistake is planted in the product's code, and where it is found."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import typing
+from unittest import mock
+
+Change = tuple[typing.Any, str, typing.Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bug:
+    """A planted mistake."""
+
+    name: str
+    changes: tuple[Change, ...]
+    where: str
+
+    def schedules(self) -> typing.Iterator[str]:
+        """Those in which it should show soon."""
+        return (f'{self.where}/{number}' for number in range(WITHIN))
+
+    @contextlib.contextmanager
+    def planted(self) -> typing.Iterator[None]:
+        with contextlib.ExitStack() as stack_:
+            for where, name, new in self.changes:
+                stack_.enter_context(mock.patch.object(where, name, new))
+            yield
+
+
+BUGS: dict[str, Bug] = {}
+
+# A mistake has to be found in so many schedules.
+WITHIN = 300
+
+
+def bug(name: str, *places: tuple[typing.Any, str], where: str = 'seed',
+        also: tuple[Change, ...] = ()) -> typing.Callable[
+            [typing.Any], typing.Any]:
+    """Plant the decorated function instead of one of the product's.
+
+    :param where: the kind of schedules in which it is looked for
+    :param also: other changes, where two things guard against one mistake
+    """
+    def plant(function: typing.Any) -> typing.Any:
+        BUGS[name] = Bug(name, (*((*at, function) for at in places), *also),
+                         where)
+        return function
+    return plant

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes about what surrounds a move: messages, databases, disks, paths.
+
+See ``planted`` for those in the move itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+
+from cinder_dmclone import answers
+from cinder_dmclone import cluster
+from cinder_dmclone import decide
+from cinder_dmclone import decide_elsewhere
+from cinder_dmclone import decision
+from cinder_dmclone import names
+from cinder_dmclone import reconciler
+from cinder_dmclone import records
+from cinder_dmclone import relocation
+from cinder_dmclone import rows
+from cinder_dmclone import service
+from cinder_dmclone import stack
+from tests.simulation import mistakes
+
+bug = mistakes.bug
+Step = decision.Step
+
+
+class Without:
+    """A port one of whose functions is another."""
+
+    def __init__(self, port: typing.Any, **others: typing.Any) -> None:
+        self._port = port
+        self.__dict__.update(others)
+
+    def __getattr__(self, name: str) -> typing.Any:
+        return getattr(self._port, name)
+
+
+# -- evidence ---------------------------------------------------------------
+
+@bug('H3: a loan that the row does not know is forgotten',
+     (decide, '_stale_loan'), where='crash/attach/restore/before/0')
+def _forgotten(known, tag):
+    return decision.Decision(Step.RECLAIM, lent=(tag,))
+
+
+@bug('H3: what has no row is deleted', (decide, 'decide'),
+     where='crash/attach/empty/before/0')
+def _no_row(known, decide=decide.decide):
+    if known.row is None and known.unit.data:
+        return decision.Decision(Step.ERASE)
+    return decide(known)
+
+
+@bug('H3: a database server that lags is believed', (cluster, 'see_all'))
+def _see_some(session):
+    """It answers from what it has."""
+
+
+@bug('H3: a borrower that has nothing needs nothing',
+     (decide_elsewhere, '_doubt'), where='crash/attach/reinstall/before/1')
+def _no_doubt(unit, who, generation, group, shown,
+              doubt=decide_elsewhere._doubt):
+    if shown.state == 'missing':
+        return None
+    return doubt(unit, who, generation, group, shown)
+
+
+@bug('H30: whose disks they are is not looked at',
+     (answers.Answers, 'prepare'), where='message/attach/ASTRAY')
+def _any_group(self, copy, group, front, gated, seconds,
+               prepare=answers.Answers.prepare):
+    return prepare(self, copy, self._world.group.report().uuid, front, gated,
+                   seconds)
+
+
+# -- messages ---------------------------------------------------------------
+
+@bug('H6: a copy is prepared without a look at the row',
+     (relocation, 'prepare'), where='message/live held/TWICE')
+def _blind_prepare(world, copy, front, gated, seconds,
+                   prepare=relocation.prepare):
+    row = rows.Row(
+        copy.volume, f'{copy.lender.node}#pool', copy.lender.lv, 1,
+        'reserved', None, str(records.ProviderId(
+            copy.generation - 1, offer=records.Location(
+                world.settings.node, copy.lv))), False)
+    blind = types.SimpleNamespace(get=lambda volume: row)
+    return prepare(dataclasses.replace(world, rows=blind), copy, front, gated,
+                   seconds)
+
+
+def _locked_show(self, lv, show=answers.Answers.show):
+    volume = stack.refresh(self._world, lv).tags.volume
+    with self._locked(volume or lv):
+        return show(self, lv)
+
+
+@bug('H21: a node that asks, or is asked, holds its lock',
+     (reconciler.Reconciler, '_ask'),
+     also=((answers.Answers, 'show', _locked_show),))
+def _locked_ask(self, found, unit, given, ask=reconciler.Reconciler._ask):
+    volume, locks = unit.tags.volume or unit.lv, self._world.locks._target
+    if locks._held.get(volume) is locks._scheduler.current():
+        return ask(self, found, unit, given)
+    with self._world.locks.volume(volume, reconciler.LOCK_SECONDS):
+        return ask(self, found, unit, given)
+
+
+@bug('H5: migrate is neither fenced nor conditional',
+     (service.NodeService, 'migrate'), where='pair/new/migrate c/attach a')
+def _unfenced(self, volume_id, host):
+    peer, purpose = host.partition('#')[0], rows.Purpose(None)
+    if peer == self._node:
+        return False
+    with self._home(volume_id) as known:
+        room = relocation.find_room(self._world, known.row, peer)
+        row = relocation.offer(self._world, known.row, peer, purpose)
+        relocation.prepare_there(self._world, row, room, purpose)
+    # The manager's own save.
+    self._world.clock.sleep(1.0)
+    self._world.rows._target._update(
+        {'host': host, '_name_id': row.offer.lv, 'provider_id': str(
+            records.ProviderId(row.generation + 1, source=row.owner))},
+        {'id': row.id}, [])
+    return True
+
+
+@bug('H10: a commit from which others have gone on counts as failed',
+     (rows.RowStore, '_read_back'), where='crash/live/answer/before/0')
+def _only_as_written(self, volume_id, failure,
+                     read=rows.RowStore._read_back):
+    fresh = read(self, volume_id, failure)
+    gone_on = fresh and not fresh.source and not fresh.offer
+    return None if gone_on else fresh
+
+
+# -- nodes ------------------------------------------------------------------
+
+def _any_room(world, row, peer, keep):
+    lv = world.group.report().lvs[names.data_lv(row.lv)]
+    room = world.peers.room(peer, lv.size)
+    mine = world.group.report().block_size
+    fits = room.block == mine if keep == 'block' else room.free >= lv.size
+    if not fits:
+        raise relocation.exceptions.CannotRelocate(
+            volume=row.id, node='', peer=peer, reason='it does not fit')
+    return room
+
+
+@bug('H20: block sizes are not compared', (relocation, 'find_room'))
+def _any_block(world, row, peer):
+    return _any_room(world, row, peer, 'room')
+
+
+@bug('H28: an offer is made before there is room', (relocation, 'find_room'))
+def _no_room(world, row, peer):
+    return _any_room(world, row, peer, 'block')
+
+
+# -- paths ------------------------------------------------------------------
+
+@bug('H12: discards reach the clone', (stack, '_apply_clone'))
+def _discards(world, unit, region_size=None, apply=stack._apply_clone):
+    dm = Without(world.dm, hide_discards=lambda name: None)
+    return apply(dataclasses.replace(world, dm=dm), unit, region_size)
+
+
+@bug('H16: the swap waits for reads of the lender', (stack, 'swap'),
+     where='crash/fill/cut/before/1')
+def _no_detour(world, unit, swap=stack.swap):
+    source = names.source(unit.lv)
+    swap(world, dataclasses.replace(unit, devices={
+        name: found for name, found in unit.devices.items()
+        if name != source}))
+
+
+@bug('H18: who only lends waits for its lender', (decide_elsewhere, '_serve'),
+     where='crash/chain/cut/before/2')
+def _patient(unit, borrower, serve=decide_elsewhere._serve):
+    found = serve(unit, borrower)
+    if found.step is Step.PAUSE:
+        return decision.Decision(Step.WAIT, 'the lender will come back')
+    return found
+
+
+@bug('H18: who only lends waits for a server that was left behind',
+     (decide_elsewhere, '_lender'), where='crash/held chain/cut/before/2')
+def _distracted(known, row, lender=decide_elsewhere._lender):
+    writers = known.unit.of_kind(*names.WRITERS)
+    if writers:
+        return decide_elsewhere._stale_writers(known.unit, row, writers)
+    return lender(known, row)
+
+
+@bug('H19: a path whose session stands is not tried again',
+     (stack, 'reconnect'), where='crash/attach/sector/before/0')
+def _once(world, unit, queue=True, reconnect=stack.reconnect):
+    disk = unit.disk
+    if unit.source and disk and disk.state == 'LOGGED_IN' and (
+            disk.devnum in unit.source.paths):
+        return True
+    return reconnect(world, unit, queue)
