@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import types
-import typing
 import uuid
 
 from cinder_dmclone import activation
