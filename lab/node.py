@@ -48,6 +48,7 @@ class Node:
         self.data_address = data_address(number)
         self.mgmt_address = mgmt_address(number)
         self.console_log = directory / 'console.log'
+        self.volatile = size.volatile
         # As the node knows it.
         self.disk = '/dev/nbd1' if size.volatile else '/dev/ubdb'
         self._network = network

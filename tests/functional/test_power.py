@@ -24,7 +24,8 @@ from tests.functional import power
 MOMENTS = {'attach': 6.0, 'copying': 8.0, 'swap': 2.0, 'detach': 3.0}
 _ROUNDS = int(os.environ.get('DMCLONE_ROUNDS') or
               (20 if environment.LONG else 2))
-# How often power fails again while a node starts, and until when, in seconds.
+# How often power fails again while a node starts, and when all is on again
+# before it has come to rest; until when, in seconds.
 _AGAIN = 0.3
 _STARTING = 8.0
 # With this all that is in the cache of a volume group's disk is lost.
@@ -38,6 +39,8 @@ class Rounds(base.FunctionalTest):
 
     def setUp(self) -> None:
         super().setUp()
+        if not self.node1.volatile:
+            self.skipTest('the disks of this lab are not volatile')
         self.seed = os.environ.get('DMCLONE_SEED') or str(
             random.randrange(10**6))
         self.pool = concurrent.futures.ThreadPoolExecutor(4)
@@ -71,27 +74,37 @@ class Rounds(base.FunctionalTest):
               flush=True)
 
     def round(self, number: int, dice: random.Random) -> None:
-        """Move both volumes, cut the power, look, and let them come home."""
-        victims = [[self.node1, self.node2], [self.node2],
-                   [self.node1]][number % 3]
+        """Move both volumes, cut the power, look, and let it all end."""
+        nodes = [[self.node1, self.node2], [self.node2], [self.node1]]
+        victims = nodes[number % 3]
         moment = dice.choice(list(MOMENTS))
-        pause = dice.random() * MOMENTS[moment]
-        names = ' and '.join(node.name for node in victims)
-        print(f'seed {self.seed}, round {number}: {names} at {moment} + '
-              f'{pause:.1f} s', flush=True)
+        print(f'seed {self.seed}, round {number}: {moment}', flush=True)
         pending = self.approach(moment)
+        self.strike(f'{number}', victims, dice, MOMENTS[moment])
+        for future in pending:
+            future.result()
+        self.look(victims)
+        while dice.random() < _AGAIN:
+            number += _ROUNDS
+            victims = dice.choice(nodes)
+            self.strike(f'{number}', victims, dice, MOMENTS['copying'])
+            self.look(victims)
+        self.rest()
+
+    def strike(self, name: str, victims: list[LabNode],
+               dice: random.Random, limit: float) -> None:
+        """Cut the power within a time, and switch it on again."""
+        pause = dice.random() * limit
+        print(f'  {name}: {" and ".join(node.name for node in victims)}, '
+              f'after {pause:.1f} s', flush=True)
         time.sleep(pause)
-        self.cut(f'{number}', victims)
+        self.cut(name, victims)
         for server in self.servers:
             if server.node in victims:
                 server.die()
         if dice.random() < _AGAIN:
-            self.fail_again(number, victims, dice.random() * _STARTING)
+            self.fail_again(name, victims, dice.random() * _STARTING)
         self.recover(victims)
-        for future in pending:
-            future.result()
-        self.look(victims)
-        self.rest()
 
     def approach(self, moment: str) -> list[concurrent.futures.Future[None]]:
         """Go up to a moment; what goes on meanwhile."""
@@ -135,7 +148,7 @@ class Rounds(base.FunctionalTest):
             self.cuts += 1
         self.forget_requests()
 
-    def fail_again(self, number: int, victims: list[LabNode],
+    def fail_again(self, name: str, victims: list[LabNode],
                    pause: float) -> None:
         """Cut the power while nodes start."""
         print(f'  again, {pause:.1f} s after the boot', flush=True)
@@ -143,7 +156,7 @@ class Rounds(base.FunctionalTest):
         for node in victims:
             node.volume.start()
         time.sleep(pause)
-        self.cut(f'{number} again', victims)
+        self.cut(f'{name} again', victims)
 
     @staticmethod
     def boot(victims: list[LabNode]) -> None:
