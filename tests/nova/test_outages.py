@@ -8,7 +8,7 @@ from lab.guest import console
 from lab.processes import wait_for
 from tests.functional import environment
 from tests.nova import base
-from tests.nova.test_failures import COMPLETE, CREATE, DELETE
+from tests.nova.test_failures import ALWAYS, COMPLETE, CREATE, DELETE
 
 # In seconds: a moment, longer than iSCSI keeps a command, as DESIGN has it.
 SILENCES = (1, 30, 300)
@@ -55,8 +55,10 @@ class OutagesTest(base.NovaTest):
         self.node1.power_cut()
         self.lab.force_down(1)
         self.addCleanup(self.lab.force_down, 1, False)
-        self.lab.evacuate(server.id, 2, wait=False)
-        self.assertNotEqual('', self.lab.wait_action(server.id))
+        # So does Cinder after its timeout, three minutes each time.
+        with self.gateway.fault(*DELETE, times=ALWAYS):
+            self.lab.evacuate(server.id, 2, wait=False)
+            self.assertNotEqual('', self.lab.wait_action(server.id))
         self.assertEqual('node1', server.row(server.volume)[1])
         self.lab.force_down(1, False)
         self.restore()
