@@ -18,10 +18,12 @@ class Bug:
     name: str
     changes: tuple[Change, ...]
     where: str
+    first: int
 
     def schedules(self) -> typing.Iterator[str]:
         """Those in which it should show soon."""
-        return (f'{self.where}/{number}' for number in range(WITHIN))
+        return (f'{self.where}/{number}' for number in range(
+            self.first, self.first + WITHIN))
 
     @contextlib.contextmanager
     def planted(self) -> typing.Iterator[None]:
@@ -38,15 +40,16 @@ WITHIN = 300
 
 
 def bug(name: str, *places: tuple[typing.Any, str], where: str = 'seed',
-        also: tuple[Change, ...] = ()) -> typing.Callable[
+        first: int = 0, also: tuple[Change, ...] = ()) -> typing.Callable[
             [typing.Any], typing.Any]:
     """Plant the decorated function instead of one of the product's.
 
     :param where: the kind of schedules in which it is looked for
+    :param first: the number of the first of them
     :param also: other changes, where two things guard against one mistake
     """
     def plant(function: typing.Any) -> typing.Any:
         BUGS[name] = Bug(name, (*((*at, function) for at in places), *also),
-                         where)
+                         where, first)
         return function
     return plant

@@ -61,7 +61,8 @@ def _see_some(session):
 
 
 @bug('H3: a borrower that has nothing needs nothing',
-     (decide_elsewhere, '_doubt'), where='crash/attach/reinstall/before/1')
+     (decide_elsewhere, '_doubt'), where='crash/chain/reinstall/before/2',
+     first=40)
 def _no_doubt(unit, who, generation, group, shown,
               doubt=decide_elsewhere._doubt):
     if shown.state == 'missing':
@@ -188,7 +189,8 @@ def _patient(unit, borrower, serve=decide_elsewhere._serve):
 
 
 @bug('H18: who only lends waits for a server that was left behind',
-     (decide_elsewhere, '_lender'), where='crash/held chain/cut/before/2')
+     (decide_elsewhere, '_lender'), where='crash/held chain/cut/before/2',
+     first=40)
 def _distracted(known, row, lender=decide_elsewhere._lender):
     writers = known.unit.of_kind(*names.WRITERS)
     if writers:

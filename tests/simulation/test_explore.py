@@ -17,10 +17,10 @@ from tests.simulation import explore
 LONG = bool(os.environ.get('DMCLONE_LONG'))
 # One out of so many; none of them divides the number of the variants of a
 # crash or of a message.
-CRASHES = 1 if LONG else 29
-MESSAGES = 1 if LONG else 2
-PAIRS = 1 if LONG else 3
-SEEDS = 20000 if LONG else 400
+CRASHES = 1 if LONG else 61
+MESSAGES = 1 if LONG else 3
+PAIRS = 1 if LONG else 5
+SEEDS = 20000 if LONG else 300
 
 
 def setUpModule() -> None:

@@ -292,10 +292,10 @@ class Mapper:
 
     def _works(self, devnum: str) -> bool:
         """Whether a read of every region would be answered."""
-        found = self._by_devnum(devnum)
-        if found is None:
+        if (found := self._by_devnum(devnum)) is None:
             disk = self._node.importer.by_devnum(devnum)
-            return not disk or disk.state == 'LOGGED_IN'
+            return disk.state == 'LOGGED_IN' if disk else bool(
+                self._lv(devnum))
         match found.target:
             case table.Multipath(path=path):
                 return bool(path) and not found.path_failed and (
