@@ -47,19 +47,21 @@ class Server:
     def attach(self, node: LabNode) -> None:
         """Attach as Nova does, which tries again if it fails."""
         self.node = node
-        self._attachment = self._attachment or self._lab.reserve(self.volume)
-
-        def connected() -> dict[str, typing.Any] | None:
-            try:
-                found = self._lab.connect(self._attachment, node.number)
-                self._lab.complete(self._attachment)
-            except (RestError, OSError, http.client.HTTPException):
-                return None
-            return found
         info = typing.cast('dict[str, str]', wait_for(
-            f'{self.volume} on {node.name}', connected, _LATER, 1))
+            f'{self.volume} on {node.name}', lambda: self.request(node),
+            _LATER, 1))
         self.at = base.Attachment(self._attachment, self.volume, node,
                                   info['device_path'])
+
+    def request(self, node: LabNode) -> dict[str, typing.Any] | None:
+        """Try to attach once; None if it fails."""
+        self._attachment = self._attachment or self._lab.reserve(self.volume)
+        try:
+            found = self._lab.connect(self._attachment, node.number)
+            self._lab.complete(self._attachment)
+        except (RestError, OSError, http.client.HTTPException):
+            return None
+        return found
 
     def detach(self) -> None:
         """Detach as Nova does, until it is done."""
