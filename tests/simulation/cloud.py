@@ -188,6 +188,8 @@ class Cloud(cloud.Cloud):
         self.choices = choices
         self.tables = rows.Tables()
         self.copies_at_once = choices.choice((1, 3, 8))
+        # Seconds for which the database kept somebody waiting, in all.
+        self.delayed = 0.0
         # How likely a change takes time, in which others go on.
         self.slowness = 0.0
         self.activated: typing.Callable[[Node], None] = lambda node: None
@@ -257,7 +259,9 @@ class Cloud(cloud.Cloud):
         process.check_alive()
         if self.lose_answer(process):
             # The connection breaks at once, or is found to be dead.
-            self.scheduler.sleep(self.choices.choice((0.0, 3.0, 40.0)))
+            seconds = self.choices.choice((0.0, 3.0, 40.0))
+            self.delayed += seconds
+            self.scheduler.sleep(seconds)
             process.check_alive()
             raise rows.lost_answer()
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 import dataclasses
 import typing
 
+from cinder_dmclone.dm import table
 from cinder_dmclone import exceptions
 from cinder_dmclone.iscsi import exporter
 from cinder_dmclone.iscsi import importer
 from cinder_dmclone.iscsi import sessions
 from cinder_dmclone import units
+from tests.unit.fake import mapped
 
 if typing.TYPE_CHECKING:
     from tests.unit.fake import cloud
@@ -139,8 +141,16 @@ class Importer:
         devnum = self.sessions_.pop(iqn, None)
         self.records_.pop(iqn, None)
         for found in self._node.mapper.mapped.values():
-            if devnum and reachable and found.queues(devnum):
+            if devnum and reachable and found.queues(devnum) and (
+                    self._needed(found)):
                 self._node.complain(f'{found.name} lost its disk {devnum}')
+
+    def _needed(self, source: mapped.Mapped) -> bool:
+        """Whether a clone has not yet copied all from a source."""
+        return any(found.uses(source.devnum) and found.table.has(table.Clone)
+                   and len(found.copied) < mapped.regions(
+                       found.table.length)
+                   for found in self._node.mapper.mapped.values())
 
     def read(self, devnum: str, region: int) -> str:
         """Read from an imported disk, through the lender's devices."""
