@@ -14,10 +14,10 @@ from tests.nova.test_failures import ALWAYS, COMPLETE, CREATE, DELETE
 SILENCES = (1, 30, 300)
 
 
+@environment.only_long
 class OutagesTest(base.NovaTest):
     """I/O waits, then goes on; nothing is lost."""
 
-    @environment.only_long
     def test_lender_falls_silent(self) -> None:
         """Before the volume has moved, while it hydrates, and at its end."""
         server = self.server()
@@ -80,7 +80,6 @@ class OutagesTest(base.NovaTest):
         finally:
             self.node1.thaw()
 
-    @environment.only_long
     def test_services_restart(self) -> None:
         """RabbitMQ and MariaDB, at each request of a live migration.
 
