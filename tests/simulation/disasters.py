@@ -6,6 +6,7 @@ Nothing more may be lost by it, and an operator brings the rest in order.
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 
 from cinder_dmclone import names
@@ -19,7 +20,7 @@ if typing.TYPE_CHECKING:
 
 def restore_database(cloud: cloud_module.Cloud,
                      truth: truth_module.Truth) -> bool:
-    """Put the row back to where it was before the last commit.
+    """Put the row back to where it was before the last relocation.
 
     Not before the new owner has its tag, nor while an offer is open or a
     server left behind: then nothing but the row tells what was committed.
@@ -37,7 +38,10 @@ def restore_database(cloud: cloud_module.Cloud,
     if not newest or newest[0] != row.owner or behind:
         return False
     tables.real = row.owner
-    tables.update(truth.volume, **tables.before_commit)
+    record = dataclasses.replace(records.ProviderId.parse(
+        tables.before_commit['provider_id']), offer=None)
+    tables.update(truth.volume, **{**tables.before_commit,
+                                   'provider_id': str(record)})
     return True
 
 

@@ -46,6 +46,9 @@ class Watch:
 
     def row_changed(self) -> None:
         row = self.cloud.row(self.truth.volume)
+        if row.owner == self.cloud.tables.real:
+            # A commit that was lost with the database was made again.
+            self.cloud.tables.real = None
         if row.generation < self._generation and not self.cloud.tables.real:
             raise Violation('I4 generation', f'{row}')
         if row.offer and row.offer != self._offer and (
@@ -85,21 +88,22 @@ class Watch:
         for node in cloud.nodes.values():
             for text, found in node.mapper.mapped.items():
                 target = found.target
-                if not (isinstance(target, table.Multipath) and target.queue
-                        and found.path_failed and self._lends(node)):
-                    continue
                 name = names.DeviceName.parse(text)
+                if not (isinstance(target, table.Multipath) and target.queue
+                        and found.path_failed and name
+                        and self._lends(node, name.lv)):
+                    continue
                 since = max(node.mapper.failed_at.get(text, now),
                             self._disturbed)
-                if name and name.kind is names.Kind.SOURCE and (
+                if name.kind is names.Kind.SOURCE and (
                         name.lv != self.truth.owner.lv
                         and now - since > WEDGED_SECONDS):
                     raise Violation('I6 wedged', f'{text} on {node.name} '
                                     'lends and waits for its own lender')
 
-    def _lends(self, node: cloud_module.Node) -> bool:
-        return any(self.cloud.logged_in(node, iqn)
-                   for iqn in node.exporter.exports)
+    def _lends(self, node: cloud_module.Node, lv: str) -> bool:
+        return any(lv in export.device and self.cloud.logged_in(node, iqn)
+                   for iqn, export in node.exporter.exports.items())
 
     def activated(self, node: cloud_module.Node) -> None:
         """Without a control plane only the volume itself gets a front."""
