@@ -24,10 +24,12 @@ class OutagesTest(base.NovaTest):
         server.press(console.HEAVY)
         for seconds in SILENCES:
             with self.gateway.held(*COMPLETE) as request:
+                self.suspend(server)
                 self.lab.live_migrate(server.id, 2, wait=False)
                 request.wait()
                 self.silence(seconds)
             self.assertEqual('completed', self.lab.wait_migration(server.id))
+            self.resume(server)
             self.moved(server, 2)
             self.assertTrue(server.hydrating())
             self.silence(seconds)
@@ -89,11 +91,13 @@ class OutagesTest(base.NovaTest):
         here, there = 1, 2
         for request in (CREATE, COMPLETE, DELETE):
             for service in (self.lab.rabbitmq, self.lab.mariadb):
+                self.suspend(server)
                 with self.gateway.held(*request) as held:
                     self.lab.live_migrate(server.id, there, wait=False)
                     held.wait()
                     service.restart()
                 self.lab.wait_migration(server.id)
+                self.resume(server)
                 self.wait_services()
                 wait_for('node and volume of the server to agree', lambda: (
                     server.row(server.volume)[1] == server.node.name),
