@@ -21,6 +21,12 @@ if typing.TYPE_CHECKING:
 _LATER = 600
 
 
+def wait_device(at: base.Attachment) -> None:
+    """Wait for a device whose node has just come up."""
+    wait_for(at.path, lambda: at.node.run(
+        ['test', '-e', at.path], check=False).code == 0)
+
+
 class Server:
     """A volume, what writes to it, and what it has to hold.
 
@@ -81,9 +87,7 @@ class Server:
     def wait_device(self) -> None:
         """Wait for its disk after its node has been switched on."""
         assert self.at
-        path = self.at.path
-        wait_for(path, lambda: self.node.run(
-            ['test', '-e', path], check=False).code == 0)
+        wait_device(self.at)
 
     # -- what it does -------------------------------------------------------
 

@@ -237,6 +237,7 @@ class PowerTest(Rounds):
         loss = self.node1.power_cut(_LOSE_ALL)
         self.assertLessEqual(16, loss.cached)
         self.recover([self.node1])
+        power.wait_device(at)
         found = self.node1.run(f'dd if={at.path} bs=64k count=16 iflag=direct '
                                'status=none').stdout
         sectors = {found[at:at + 512] for at in range(0, len(found), 512)}
