@@ -244,12 +244,14 @@ class PowerTest(Rounds):
         self.assertIn('flushed\n' * 64, sectors)
         self.assertLessEqual(sectors, {'flushed\n' * 64, 'at_once\n' * 64})
 
+    @environment.only_long
     def test_what_a_commit_relies_on_is_flushed(self) -> None:
         server, missing = self.cut_at_commit()
         self.assertEqual([], missing)
         self.assertEqual([], server.findings(settled=True)[:20])
         self.rest_of(server)
 
+    @environment.only_long
     def test_power_cuts(self) -> None:
         self.rounds()
 
