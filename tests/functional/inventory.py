@@ -102,7 +102,8 @@ def parse(text: str) -> Inventory:
                 readonly=attributes[3] == 'r',
                 pending=loaded in ('Inactive', 'Both'),
                 table=tables.get(name, ''))
-        elif kind == 'lv':
+        elif kind == 'lv' and len(fields) == 4:
+            # Words of LVM stand there, too, if it finds something wrong.
             found.volumes[fields[1]] = Volume(
                 fields[0], fields[1], int(fields[2]),
                 frozenset(tag for tag in fields[3].split(',') if tag))

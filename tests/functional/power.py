@@ -21,6 +21,29 @@ if typing.TYPE_CHECKING:
 _LATER = 600
 
 
+# As doc/source/failures.rst says of a volume group that is not found.
+_REPAIR = r'''
+vgs cinder-volumes >/dev/null 2>&1 && exit
+set -e
+at=$(pvck --dump metadata_search "$DISK" | sed -n \
+    's/^ *metadata at \([0-9]*\) .* seqno \([0-9]*\) .*/\2 \1/p' |
+    sort -n | tail -1 | cut -d' ' -f2)
+pvck --dump metadata_search --settings "metadata_offset=$at" \
+    -f /run/metadata "$DISK"
+pvck --yes --repair -f /run/metadata "$DISK"
+'''
+
+
+def repair(node: LabNode) -> bool:
+    """Make LVM find the volume group again; whether it did not.
+
+    LVM writes a description of the group and then where it is, without a
+    flush in between.
+    """
+    return 'Writing metadata' in node.run(
+        f'DISK={node.disk}\n{_REPAIR}').stdout
+
+
 def wait_device(at: base.Attachment) -> None:
     """Wait for a device whose node has just come up."""
     wait_for(at.path, lambda: at.node.run(

@@ -22,8 +22,7 @@ from tests.functional import power
 
 # When the power is cut, and the longest time until then, in seconds.
 MOMENTS = {'attach': 6.0, 'copying': 8.0, 'swap': 2.0, 'detach': 3.0}
-_ROUNDS = int(os.environ.get('DMCLONE_ROUNDS') or
-              (20 if environment.LONG else 1))
+_ROUNDS = int(os.environ.get('DMCLONE_ROUNDS') or 20)
 # How often power fails again while a node starts, and when all is on again
 # before it has come to rest; until when, in seconds.
 _AGAIN = 0.3
@@ -164,6 +163,9 @@ class Rounds(base.FunctionalTest):
             node.start()
         for node in victims:
             node.wait_booted()
+            if power.repair(node):
+                print(f'  {node.name}: LVM had lost its volume group',
+                      flush=True)
 
     def recover(self, victims: list[LabNode]) -> None:
         """Switch nodes on, with their services."""
