@@ -164,6 +164,16 @@ def is_initiator(name: object) -> bool:
     return isinstance(name, str) and bool(_INITIATOR.fullmatch(name))
 
 
+def chap_user(iqn: str) -> str:
+    """CHAP name of a target: the last part of its IQN.
+
+    It begins with a letter. LIO takes "0b" at the start of a name for the
+    mark of Base64 and drops it (``extract_param`` in
+    drivers/target/iscsi/iscsi_target_nego.c), and refuses the rest.
+    """
+    return iqn[iqn.rindex(IQN_MARK):]
+
+
 def chap_secret(key: bytes, iqn: str) -> str:
     """CHAP password of a target: derived, so that it need not be stored.
 

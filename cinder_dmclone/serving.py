@@ -28,7 +28,7 @@ def export(world: World, unit: facts.Unit, volume_id: str,
     name = names.serve(unit.lv)
     stack.consume(world, unit, name)
     iqn = names.serve_iqn(world.settings.target_prefix, unit.lv)
-    user = iqn.rpartition('-')[2]
+    user = names.chap_user(iqn)
     password = names.chap_secret(world.settings.key, iqn)
     state = unit.exports.get(iqn)
     # LIO has initiator names in lower case.

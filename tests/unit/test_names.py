@@ -58,6 +58,16 @@ class NamesTest(base.TestCase):
                     'iqn.a b', 'iqn.a\n', 'iqn.ü', 'iqn.' + 'a' * 220):
             self.assertFalse(names.is_initiator(bad), bad)
 
+    def test_a_chap_name_is_taken_as_it_is(self) -> None:
+        """LIO strips what looks like the mark of an encoded value."""
+        iqns = [names.serve_iqn('iqn.x:', str(number))
+                for number in range(2000)]
+        self.assertTrue([iqn for iqn in iqns if ':dmclone-0b' in iqn])
+        for iqn in iqns:
+            user = names.chap_user(iqn)
+            self.assertTrue(iqn.endswith(user))
+            self.assertFalse(user.lower().startswith(('0x', '0b')), user)
+
     def test_secret_is_derived_from_key_and_target(self) -> None:
         """H26: CHAP can be derived again after a crash, by the lender."""
         one = names.chap_secret(b'key', 'iqn.x')
