@@ -219,31 +219,24 @@ def _collect_lvs(world: world_module.World,
                 found[uuid].update(data=lv, tags=tags)
 
 
-# The devices whose status is looked at, and the field of a unit it is for.
+# The devices whose status matters, and the field of a unit it is for.
 _WITH_STATUS = {names.Kind.CLONE: 'clone', names.Kind.SOURCE: 'source',
                 names.Kind.HOLD: 'hold'}
 
 
 def _collect_devices(world: world_module.World,
                      found: dict[str, dict[str, typing.Any]]) -> None:
-    mine: set[str] = set()
     for text, device_found in world.dm.devices().items():
         name = names.DeviceName.parse(text)
         if not name or name.lv not in found:
             # Another backend's: its LV is in another volume group.
             continue
-        mine.add(text)
-        found[name.lv].setdefault('devices', {})[name] = device_found
-    if any(name.kind in _WITH_STATUS for fields in found.values()
-           for name in fields.get('devices', ())):
-        for text, state in world.dm.statuses().items():
-            if text in mine:
-                name = names.DeviceName.parse(text)
-                assert name is not None
-                found[name.lv][_WITH_STATUS[name.kind]] = state
-                if name.kind is names.Kind.HOLD:
-                    found[name.lv]['held_writes'] = (
-                        world.dm.writes_under_way(text))
+        fields = found[name.lv]
+        fields.setdefault('devices', {})[name] = device_found
+        if name.kind in _WITH_STATUS:
+            fields[_WITH_STATUS[name.kind]] = device_found.status
+        if name.kind is names.Kind.HOLD:
+            fields['held_writes'] = world.dm.writes_under_way(text)
 
 
 def _collect_exports(world: world_module.World,

@@ -33,6 +33,7 @@ class Device:
     :ivar table: the live table; without segments if it never got one
     :ivar open_count: openers, in the kernel and outside
     :ivar pending: whether another table is loaded but not live
+    :ivar status: of a clone or a multipath device
     """
 
     name: str
@@ -43,6 +44,7 @@ class Device:
     suspended: bool
     readonly: bool
     pending: bool = False
+    status: CloneStatus | MultipathStatus | None = None
 
     def rests_on(self, table: Table, readonly: bool = False) -> bool:
         """Whether it runs with a table, and no change was interrupted."""
@@ -111,9 +113,8 @@ class DeviceMapper:
 
     def _exchange(self, name: str, live: Table, table: Table,
                   readonly: bool, noflush: bool) -> None:
-        dm.load(name, str(table), readonly)
         try:
-            dm.swap(name, noflush)
+            dm.exchange(name, str(table), readonly, noflush)
         except exceptions.DMCloneException:
             # If the kernel refused the new table after it had suspended the
             # device, it stays suspended (do_resume in dm-ioctl.c).
@@ -150,18 +151,6 @@ class DeviceMapper:
             first; costs writes
         """
         return CloneStatus.parse(_parameters(dm.status(name, flush), 'clone'))
-
-    def statuses(self) -> dict[str, CloneStatus | MultipathStatus]:
-        """State of our clones and multipath devices; starts no process."""
-        found: dict[str, CloneStatus | MultipathStatus] = {}
-        for name, line in dm.statuses().items():
-            _start, _length, kind, *rest = line.split(maxsplit=3) or ('',) * 3
-            text = ''.join(rest)
-            if kind == 'clone':
-                found[name] = CloneStatus.parse(text)
-            elif kind == 'multipath':
-                found[name] = MultipathStatus.parse(text)
-        return found
 
     def writes_under_way(self, name: str) -> int:
         """How many writes to a device have not been answered yet."""
@@ -213,7 +202,17 @@ def _device(found: tuple) -> Device:
     return Device(
         name=row.name, uuid=row.uuid, devnum=row.devnum,
         table=Table.parse(row.table), open_count=row.open_count,
-        suspended=row.suspended, readonly=row.readonly, pending=row.pending)
+        suspended=row.suspended, readonly=row.readonly, pending=row.pending,
+        status=_status(row.status))
+
+
+def _status(line: str) -> CloneStatus | MultipathStatus | None:
+    _start, _length, kind, *rest = line.split(maxsplit=3) or ('',) * 3
+    if kind == 'clone':
+        return CloneStatus.parse(''.join(rest))
+    if kind == 'multipath':
+        return MultipathStatus.parse(''.join(rest))
+    return None
 
 
 def _parameters(status: str, kind: str) -> str:

@@ -32,6 +32,8 @@ _MODULES = ('dm-clone', 'dm-delay', 'dm-multipath', 'dm-round-robin')
 
 _NAME = re.compile(r'dmclone-[A-Za-z0-9_.+-]{1,112}')
 _ARGUMENT = re.compile(r'\d+(:\d+)?')
+# Tables of the targets that have more to tell than their table.
+_TELLING = re.compile(r'\d+ \d+ (clone|multipath)\b')
 _ABSENT = re.compile(r'No such device or address|Device does not exist')
 _BUSY = re.compile(r'Device or resource busy|is in use')
 
@@ -57,7 +59,10 @@ def _uuid(name: str) -> str:
 
 
 class Found(NamedTuple):
-    """A device as the kernel has it, with its live table's lines."""
+    """A device as the kernel has it, with its live table's lines.
+
+    ``status`` are the lines of its status, if it is of a kind that has one.
+    """
 
     name: str
     uuid: str
@@ -67,30 +72,36 @@ class Found(NamedTuple):
     readonly: bool
     pending: bool
     table: str
+    status: str
 
 
 @privileged.context.entrypoint
 def inspect(name: str | None = None) -> list[tuple]:
     """What there is of our devices, or of one: the fields of ``Found``."""
-    wanted = [_ours(name)] if name else _all_ours()
-    replies = (dm_ioctl.ask(dm_ioctl.TABLE_STATUS, each,
-                            dm_ioctl.STATUS_TABLE | dm_ioctl.NOFLUSH)
-               for each in wanted)
-    # A device may vanish in between.
-    return [tuple(_found(reply)) for reply in replies
-            if reply and reply.uuid.startswith(UUID_PREFIX)]
+    wanted = [_ours(name)] if name else [
+        each for each in dm_ioctl.names() if _NAME.fullmatch(each)]
+    return [tuple(found) for found in map(_found, wanted) if found]
 
 
-def _all_ours() -> list[str]:
-    return [name for name in dm_ioctl.names() if _NAME.fullmatch(name)]
-
-
-def _found(reply: dm_ioctl.Reply) -> Found:
+def _found(name: str) -> Found | None:
+    reply = dm_ioctl.ask(dm_ioctl.TABLE_STATUS, name,
+                         dm_ioctl.STATUS_TABLE | dm_ioctl.NOFLUSH)
+    # It may have vanished since it was listed.
+    if not reply or not reply.uuid.startswith(UUID_PREFIX):
+        return None
+    table = dm_ioctl.lines(reply)
     return Found(
         reply.name, reply.uuid, reply.devnum, reply.open_count,
         bool(reply.flags & dm_ioctl.SUSPENDED),
         bool(reply.flags & dm_ioctl.READONLY),
-        bool(reply.flags & dm_ioctl.INACTIVE), dm_ioctl.lines(reply))
+        bool(reply.flags & dm_ioctl.INACTIVE), table,
+        _state(name) if _TELLING.match(table) else '')
+
+
+def _state(name: str) -> str:
+    """Status lines of a device, without a flush; '' if it is gone."""
+    reply = dm_ioctl.ask(dm_ioctl.TABLE_STATUS, name, dm_ioctl.NOFLUSH)
+    return dm_ioctl.lines(reply) if reply else ''
 
 
 @privileged.context.entrypoint
@@ -126,6 +137,10 @@ def create(name: str, table: str, readonly: bool) -> None:
 @privileged.context.entrypoint
 def load(name: str, table: str, readonly: bool) -> None:
     """Put a table into the inactive slot; replaces one that is there."""
+    _load(name, table, readonly)
+
+
+def _load(name: str, table: str, readonly: bool) -> None:
     count, specs = dm_ioctl.pack_table(table)
     _present(dm_ioctl.ask(
         dm_ioctl.TABLE_LOAD, _ours(name),
@@ -138,8 +153,8 @@ def _readonly(readonly: bool) -> list[str]:
 
 
 @privileged.context.entrypoint
-def swap(name: str, noflush: bool) -> None:
-    """Make the inactive table the live one, within ``SWAP_SECONDS``.
+def exchange(name: str, table: str, readonly: bool, noflush: bool) -> None:
+    """Load another table and make it the live one, in ``SWAP_SECONDS``.
 
     The kernel suspends, exchanges and resumes in one call. It waits for the
     requests under way; if it is interrupted meanwhile, the device goes on
@@ -151,6 +166,7 @@ def swap(name: str, noflush: bool) -> None:
 
     :raises CommandTimeout: if the requests under way did not end in time
     """
+    _load(name, table, readonly)
     _present(dm_ioctl.ask(
         dm_ioctl.DEV_SUSPEND, _ours(name),
         dm_ioctl.SKIP_LOCKFS | (dm_ioctl.NOFLUSH if noflush else 0),
@@ -211,14 +227,6 @@ def status(name: str, flush: bool) -> str:
     reply = dm_ioctl.ask(dm_ioctl.TABLE_STATUS, _ours(name),
                          dm_ioctl.NOFLUSH)
     return dm_ioctl.lines(_present(reply, name))
-
-
-@privileged.context.entrypoint
-def statuses() -> dict[str, str]:
-    """Status lines of our devices by name, without a flush."""
-    replies = (dm_ioctl.ask(dm_ioctl.TABLE_STATUS, name, dm_ioctl.NOFLUSH)
-               for name in _all_ours())
-    return {reply.name: dm_ioctl.lines(reply) for reply in replies if reply}
 
 
 @privileged.context.entrypoint

@@ -4,6 +4,7 @@ import unittest
 from unittest import mock
 
 from cinder_dmclone.dm import device
+from cinder_dmclone.dm import status
 from cinder_dmclone.dm import table
 from cinder_dmclone import exceptions
 from cinder_dmclone.privileged import dm
@@ -20,10 +21,10 @@ PATH = table.Table.single(Sectors(8), table.Multipath('8:0', True))
 
 def there(live: str, name: str = NAME, opened: int = 0,
           suspended: bool = False, readonly: bool = False,
-          pending: bool = False) -> tuple:
+          pending: bool = False, status: str = '') -> tuple:
     uuid = 'CINDER-DMCLONE-' + name.removeprefix('dmclone-')
     return tuple(dm.Found(name, uuid, '254:7', opened, suspended, readonly,
-                          pending, live))
+                          pending, live, status))
 
 
 class DeviceMapperTest(unittest.TestCase):
@@ -98,18 +99,20 @@ class DeviceMapperTest(unittest.TestCase):
         self._there(LINEAR)
         self.mapper.apply(NAME, OTHER)
         self.assertEqual([
-            mock.call.load(NAME, '0 8 linear 1:2 0', False),
-            mock.call.swap(NAME, False)], self.dm.method_calls[1:])
+            mock.call.exchange(NAME, '0 8 linear 1:2 0', False, False)],
+            self.dm.method_calls[1:])
 
     def test_apply_noflush(self) -> None:
         self._there(QUEUE)
         self.mapper.apply(NAME, PATH, noflush=True)
-        self.dm.swap.assert_called_once_with(NAME, True)
+        self.dm.exchange.assert_called_once_with(NAME, str(PATH), False,
+                                                 True)
 
     def test_apply_changes_read_only(self) -> None:
         self._there(LINEAR)
         self.mapper.apply(NAME, LINEAR, readonly=True)
-        self.dm.load.assert_called_once_with(NAME, '0 8 linear 1:1 0', True)
+        self.dm.exchange.assert_called_once_with(NAME, str(LINEAR), True,
+                                                 False)
 
     def test_apply_resumes(self) -> None:
         self._there(LINEAR, suspended=True)
@@ -132,15 +135,15 @@ class DeviceMapperTest(unittest.TestCase):
         for error in (exceptions.CommandTimeout, exceptions.CommandFailed):
             self.dm.reset_mock()
             self._there(LINEAR)
-            self.dm.swap.side_effect = error('x')
+            self.dm.exchange.side_effect = error('x')
             with self.assertRaises(error):
                 self.mapper.apply(NAME, OTHER)
-            self.assertEqual(['load', 'swap', 'resume'], self._calls())
+            self.assertEqual(['exchange', 'resume'], self._calls())
 
     def test_a_source_queues_again_when_the_exchange_fails(self) -> None:
         """An interrupted suspend leaves a multipath device failing I/O."""
         self._there(QUEUE)
-        self.dm.swap.side_effect = exceptions.CommandTimeout('x')
+        self.dm.exchange.side_effect = exceptions.CommandTimeout('x')
         with self.assertRaises(exceptions.CommandTimeout):
             self.mapper.apply(NAME, table.Table.single(
                 Sectors(8), table.Multipath('8:0', True)), noflush=True)
@@ -186,16 +189,13 @@ class DeviceMapperTest(unittest.TestCase):
         with self.assertRaises(ValueError):
             self.mapper.clone_status(NAME)
 
-    def test_statuses(self) -> None:
-        self.dm.statuses.return_value = {
-            'dmclone-clone-1': '0 8 clone Fail',
-            'dmclone-front-1': '0 8 linear',
-            'dmclone-empty': '',
-            'dmclone-source-1': '0 8 multipath 2 0 0 0 0 0'}
-        found = self.mapper.statuses()
-        self.assertEqual(['dmclone-clone-1', 'dmclone-source-1'],
-                         sorted(found))
-        self.assertEqual('fail', found['dmclone-clone-1'].mode)
+    def test_status(self) -> None:
+        for line, expected in (
+                ('0 8 clone Fail', status.CloneStatus(status.Mode.FAIL)),
+                ('0 8 multipath 2 0 0 0 0 0', status.MultipathStatus({})),
+                ('0 8 linear', None), ('', None)):
+            self.dm.inspect.return_value = [there('', status=line)]
+            self.assertEqual(expected, self.mapper.devices()[NAME].status)
 
     def test_targets(self) -> None:
         self.dm.targets.return_value = ['clone', 'linear']

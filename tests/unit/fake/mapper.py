@@ -36,7 +36,15 @@ class Mapper:
             name=found.name, devnum=found.devnum, table=found.table,
             uuid=names.UUID_PREFIX + found.name[len(names.DM_PREFIX):],
             open_count=self.open_count(found.devnum), suspended=False,
-            readonly=found.readonly)
+            readonly=found.readonly, status=self._status(found))
+
+    def _status(self, found: mapped.Mapped) -> status.CloneStatus | (
+            status.MultipathStatus | None):
+        if found.table.has(table.Clone):
+            return self.clone_status(found.name)
+        if found.table.has(table.Multipath):
+            return self.multipath_status(found.name)
+        return None
 
     def devnum(self, name: str) -> str:
         if name not in self.mapped:
@@ -190,15 +198,6 @@ class Mapper:
         path = typing.cast(table.Multipath, found.target).path
         return status.MultipathStatus(
             {path: not found.path_failed} if path else {})
-
-    def statuses(self) -> dict[str, status.CloneStatus
-                               | status.MultipathStatus]:
-        return {name: (self.clone_status(name)
-                       if found.table.has(table.Clone)
-                       else self.multipath_status(name))
-                for name, found in self.mapped.items()
-                if found.table.has(table.Clone)
-                or found.table.has(table.Multipath)}
 
     def writes_under_way(self, name: str) -> int:
         found = self.mapped.get(name)

@@ -20,8 +20,8 @@ if typing.TYPE_CHECKING:
 # Calls that change nothing outside their process: a crash before one is a
 # crash before the next change.
 READS = frozenset((
-    'report', 'changed_token', 'read_head', 'devices', 'devnum', 'statuses',
-    'open_count', 'multipath_status', 'targets', 'list', 'initiator',
+    'report', 'changed_token', 'read_head', 'devices', 'devnum', 'open_count',
+    'multipath_status', 'targets', 'list', 'initiator',
     'sessions', 'records', 'disk', 'get', 'find', 'node_of', 'is_up',
     'verify', 'volume', 'room', 'agrees', 'show', 'writes_under_way'))
 

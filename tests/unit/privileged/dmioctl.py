@@ -39,6 +39,9 @@ class Kernel:
     def __init__(self) -> None:
         self.names: list[str] = []
         self.tables: dict[str, str] = {}
+        # Their states, where these are not as the tables; None: it vanishes
+        # before it is asked for.
+        self.states: dict[str, str | None] = {}
         self.loaded: list[tuple[str, str, bool]] = []
         self.cleared: list[str] = []
         self.messages: list[tuple[str, str]] = []
@@ -100,9 +103,14 @@ class Kernel:
         return None
 
     def _table(self, head: DmIoctl, data: bytes) -> bytes:
+        name = head.name.decode()
+        text = self.tables[name] if head.flags & _STATUS_TABLE else (
+            self.states.get(name, self.tables[name]))
+        if text is None:
+            raise OSError(errno.ENXIO, 'no such device')
         head.flags = (head.flags & ~_STATUS_TABLE) | _READONLY
         packed = b''
-        lines = self.tables[head.name.decode()].splitlines()
+        lines = text.splitlines()
         head.target_count = len(lines)
         for line in lines:
             start, length, kind, *words = line.split(' ', 3)

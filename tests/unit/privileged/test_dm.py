@@ -52,7 +52,7 @@ class DmTest(Case):
                      'dmclone-a b', 'dmclone-' + 'x' * 130, ''):
             for call in (lambda: dm.create(name, '', False),
                          lambda: dm.load(name, '', False),
-                         lambda: dm.swap(name, False),
+                         lambda: dm.exchange(name, '', False, False),
                          lambda: dm.resume(name), lambda: dm.activate(name),
                          lambda: dm.remove(name),
                          lambda: dm.message(name, ('fail_if_no_path',)),
@@ -74,7 +74,7 @@ class DmTest(Case):
         self.ioctl.tables[NAME] = '0 8 linear 1:1 0\n8 8 error'
         self.assertEqual(
             [(NAME, f'CINDER-DMCLONE-clone-{LV}', '254:7', 3, False, True,
-              False, '0 8 linear 1:1 0\n8 8 error')], dm.inspect())
+              False, '0 8 linear 1:1 0\n8 8 error', '')], dm.inspect())
         self.assertEqual(dm.inspect(), dm.inspect(NAME))
 
     def test_inspect_one_that_is_absent(self) -> None:
@@ -90,7 +90,7 @@ class DmTest(Case):
                           for n in range(4000))
         self.ioctl.names = [f'dmclone-{n:0100}' for n in range(300)] + [NAME]
         self.ioctl.tables[NAME] = table
-        self.assertEqual(table, dm.inspect()[0][-1])
+        self.assertEqual(table, dm.Found(*dm.inspect()[0]).table)
 
     def test_load(self) -> None:
         self.ioctl.tables[NAME] = ''
@@ -100,7 +100,8 @@ class DmTest(Case):
 
     def test_what_is_absent_is_not_changed(self) -> None:
         for call in (lambda: dm.load(NAME, '0 8 error', False),
-                     lambda: dm.resume(NAME), lambda: dm.swap(NAME, False),
+                     lambda: dm.resume(NAME),
+                     lambda: dm.exchange(NAME, '0 8 error', False, False),
                      lambda: dm.open_count('254:9'),
                      lambda: dm.status(NAME, False),
                      lambda: dm.message(NAME, ('fail_if_no_path',))):
@@ -113,10 +114,13 @@ class DmTest(Case):
         with self.assertRaises(ValueError):
             dm.open_count('sda')
 
-    def test_swap_never_waits_long(self) -> None:
+    def test_exchange_never_waits_long(self) -> None:
         self.ioctl.tables[NAME] = ''
-        dm.swap(NAME, False)
-        dm.swap(NAME, True)
+        dm.exchange(NAME, '0 8 error', True, False)
+        dm.exchange(NAME, '0 8 linear 1:1 0', False, True)
+        self.assertEqual([(NAME, '0 8 error', True),
+                          (NAME, '0 8 linear 1:1 0', False)],
+                         self.ioctl.loaded)
         # DM_SKIP_LOCKFS_FLAG, DM_NOFLUSH_FLAG; the event is dmsetup's.
         self.assertEqual(
             [(NAME, 1 << 10, 6291456, dm.SWAP_SECONDS),
@@ -124,7 +128,7 @@ class DmTest(Case):
             self.ioctl.resumed)
         self.run_.assert_not_called()
 
-    def test_swap_in_a_process_that_can_be_killed(self) -> None:
+    def test_exchange_in_a_process_that_can_be_killed(self) -> None:
         self.ioctl.tables[NAME] = ''
 
         def ioctl(path: str, request: int, argument: bytes, what: str,
@@ -132,11 +136,16 @@ class DmTest(Case):
             buffer = bytearray(argument)
             self.ioctl(request, buffer, what, seconds)
             return bytes(buffer)
+
+        def here_or_there(request: int, buffer: bytearray, what: str,
+                          seconds: float | None) -> None:
+            call = self.ioctl if seconds is None else self.real_ioctl
+            call(request, buffer, what, seconds)
         with mock.patch('cinder_dmclone.privileged.dm_ioctl._ioctl',
-                        self.real_ioctl), \
+                        here_or_there), \
                 mock.patch('cinder_dmclone.privileged.syscalls.ioctl',
                            ioctl):
-            dm.swap(NAME, False)
+            dm.exchange(NAME, '0 8 error', False, False)
         self.assertEqual(1, len(self.ioctl.resumed))
 
     def test_resume_clears_first(self) -> None:
@@ -183,10 +192,21 @@ class DmTest(Case):
         dm.status(NAME, True)
         self.assertEqual([['dmsetup', 'status', NAME]], self._argv())
 
-    def test_statuses(self) -> None:
-        self.ioctl.names = [NAME, 'vg-lv']
-        self.ioctl.tables[NAME] = '0 8 clone Fail'
-        self.assertEqual({NAME: '0 8 clone Fail'}, dm.statuses())
+    def test_inspect_tells_the_status_of_kinds_that_have_one(self) -> None:
+        for table, kept in (('0 8 clone 1:1', True), ('0 8 clone', True),
+                            ('0 8 multipath 0 0 0 0', True),
+                            ('0 8 linear 1:1 0', False), ('', False)):
+            self.ioctl.tables[NAME] = table
+            self.ioctl.states[NAME] = '0 8 state'
+            found, = dm.inspect(NAME)
+            self.assertEqual((table, '0 8 state' if kept else ''),
+                             (dm.Found(*found).table, dm.Found(*found).status))
+
+    def test_inspect_one_that_vanishes(self) -> None:
+        self.ioctl.tables[NAME] = '0 8 clone 1:1'
+        self.ioctl.states[NAME] = None
+        found, = dm.inspect(NAME)
+        self.assertEqual('', dm.Found(*found).status)
 
     def test_targets_with_modules_built_in(self) -> None:
         self.run_.side_effect = exceptions.CommandFailed('modprobe')
