@@ -22,8 +22,6 @@ _SCRATCH = 'bench-scratch'
 # Seconds of a load, and of one look at a hydration.
 _WINDOW = 2
 _LOAD = 3
-# Has a device open as QEMU does.
-_HOLD = 'exec 3<>"$1"; echo open; exec sleep infinity'
 # How long one write takes, in ms.
 _WRITE = '''
 import mmap, os, sys, time
@@ -233,16 +231,6 @@ class Bench:
 
     # Live migration
 
-    @contextlib.contextmanager
-    def _open(self, place: Place) -> Iterator[None]:
-        """Have the device open as a server has."""
-        with place.node.popen(['sh', '-c', _HOLD, 'sh',
-                               place.device]) as server:
-            wait_for('an open device', lambda: (
-                server.poll() or 'open' in server.output()), 60)
-            expect(not server.poll(), f'{place.device} cannot be opened')
-            yield
-
     def first_writes(self, times: int) -> Figure:
         """The write that moves a volume whose server was live-migrated."""
         samples: dict[str, list[float]] = {'first': [], 'next': []}
@@ -250,9 +238,9 @@ class Bench:
         volume = self._lab.create_volume(1, node=1)
         place = self.attach(volume, 1, server)
         for number in range(times):
-            with self._open(place):
+            with place.node.hold(place.device):
                 there = self._follow(place, 2 - number % 2, server)
-                with self._open(there):
+                with there.node.hold(there.device):
                     for name in samples:
                         samples[name].append(self._write(there))
             self._lab.detach_volume(place.attachment)

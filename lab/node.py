@@ -17,6 +17,7 @@ from lab.processes import Group, run, wait_for
 
 _INIT = pathlib.Path(__file__).with_name('node-init')
 _STATE_MIB = 512
+_HOLD = 'exec 3<>"$1"; echo open; exec sleep infinity'
 # Of the servers of volatile disks.
 _FIRST_PORT = 10809
 
@@ -210,6 +211,19 @@ class Node:
     def popen(self, command: str | Sequence[str]) -> agent.Command:
         """Start a command and return a handle: poll(), wait(), kill()."""
         return agent.Command(self._connect, _argv(command))
+
+    def hold(self, device: str) -> agent.Command:
+        """Keep a device open as QEMU does; closing the result closes it.
+
+        :raises LabError: if it cannot be opened
+        """
+        command = self.popen(['sh', '-c', _HOLD, 'sh', device])
+        wait_for(f'{device} to be open', lambda: (
+            command.poll() or 'open' in command.output()))
+        result = command.poll()
+        if result:
+            raise LabError(f'{device} cannot be opened: {result.stderr}')
+        return command
 
     def read(self, path: str) -> str:
         """The text of a file of the node."""

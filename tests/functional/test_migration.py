@@ -32,13 +32,7 @@ class MigrationTest(base.FunctionalTest):
 
     def hold(self, at: base.Attachment) -> Command:
         """Keep a device open as QEMU does; closing the result closes it."""
-        command = self.open.enter_context(at.node.popen(
-            ['sh', '-c', 'exec 3<>"$1"; echo open; exec sleep infinity',
-             'sh', at.path]))
-        self.wait(f'{at.path} to be open', lambda: (
-            command.poll() or 'open' in command.output()))
-        self.assertIsNone(command.poll())
-        return command
+        return self.open.enter_context(at.node.hold(at.path))
 
     def close(self, at: base.Attachment, server: Command) -> None:
         """End what holds a device open, and wait until it is closed."""
