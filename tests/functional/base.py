@@ -10,8 +10,6 @@ import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator
 
-import testtools
-
 from lab import FAULTY_DRIVER, LabError, RestError
 from lab.processes import wait_for
 from tests.functional import checker
@@ -167,9 +165,7 @@ class FunctionalTest(faults.Faults):
             self.checker.look()
         except (LabError, OSError) as error:
             self.checker.states += f'\n{error!r}'
-        place = environment.keep_logs(self.id(), self.checker.states,
-                                      self.lab)
-        self.addDetail('logs', testtools.content.text_content(str(place)))
+        environment.keep_logs(self, self.checker.states, self.lab)
 
     def _finish(self) -> None:
         """Check what the test left, remove its volumes, check again."""

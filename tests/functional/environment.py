@@ -12,6 +12,7 @@ import atexit
 import functools
 import os
 import pathlib
+import re
 import shutil
 import signal
 import sys
@@ -29,6 +30,8 @@ LOGS = pathlib.Path('/var/tmp/cinder-dmclone-functional')
 only_long = testtools.skipUnless(LONG, 'only with tools/test --long')
 # How often Cinder asks for statistics; every minute by default.
 STATS_SECONDS = 15
+_LAST_LINES = 15
+_TROUBLE = re.compile(r' (WARNING|ERROR|CRITICAL) (?!oslo.privsep)')
 _GIVEN = os.environ.get('DMCLONE_LAB')
 
 
@@ -91,10 +94,13 @@ def _stop(found: Lab) -> None:
     found.stop()
 
 
-def keep_logs(test: str, states: str,
-              found: Lab | None = None) -> pathlib.Path:
-    """Collect what is needed to understand a failure; its directory."""
-    place = LOGS / test.removeprefix('tests.functional.')
+def keep_logs(test: testtools.TestCase, states: str,
+              found: Lab | None = None) -> None:
+    """Collect what is needed to understand a failure.
+
+    All of it goes to LOGS, the end of it to the test's details.
+    """
+    place = LOGS / test.id().removeprefix('tests.functional.')
     shutil.rmtree(place, ignore_errors=True)
     found = found or lab()
     found.collect_logs(place)
@@ -105,5 +111,12 @@ def keep_logs(test: str, states: str,
         except (LabError, OSError) as error:
             text = repr(error)
         (place / f'{node.name}-dmesg.txt').write_text(text)
-    print(f'logs of {test}: {place}', file=sys.stderr)
-    return place
+    print(f'logs of {test.id()}: {place}', file=sys.stderr)
+    for path in sorted(place.iterdir()):
+        lines = path.read_text(errors='replace').splitlines()
+        if path.name.endswith('-cinder-volume.log'):
+            lines = [line for line in lines if _TROUBLE.search(line)]
+        elif not path.name.endswith('-dmesg.txt'):
+            continue
+        test.addDetail(str(path), testtools.content.text_content(
+            '\n'.join(lines[-_LAST_LINES:])))

@@ -23,7 +23,7 @@ class NovaTest(testtools.TestCase):
         self.servers: list[Server] = []
         self.volumes: list[str] = []
         self.addOnException(lambda info: labs.keep_logs(
-            self.id(), self.checker.states, self.lab))
+            self, self.checker.states, self.lab))
         self.addCleanup(self._finish)
 
     def _finish(self) -> None:
