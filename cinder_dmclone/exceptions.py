@@ -18,6 +18,14 @@ class CommandFailed(DMCloneException):
     message = "Command %(command)s failed with status %(code)s: %(stderr)s"
 
 
+class GroupLost(DMCloneException):
+    message = ("Volume group %(group)s is not found, and what LVM wrote on "
+               "%(disk)s cannot be read. After a power cut nothing of the "
+               "group is lost: see \"A node's volume group is not found "
+               "after a power cut\" on the page \"Failures\" of the "
+               "documentation, and create nothing on that disk.")
+
+
 class CommandTimeout(DMCloneException):
     message = "Command %(command)s did not end within %(seconds)s seconds."
 

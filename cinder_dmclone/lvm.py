@@ -11,9 +11,12 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
+import threading
 import time
 from typing import Any, Callable, Iterable, Iterator, Self
 
+from cinder_dmclone import exceptions
 from cinder_dmclone.privileged import block
 from cinder_dmclone.privileged import lvm
 from cinder_dmclone.units import Bytes
@@ -22,6 +25,9 @@ from cinder_dmclone.units import Bytes
 # than a live migration: its server must not wait for LVM. Nothing tells of
 # changes that somebody makes with ``--autobackup n``.
 KEPT_SECONDS = 3600.0
+
+# What LVM says if its header points to a description that was not written.
+_LOST = re.compile(r'bad metadata text on (\S+) .*not found', re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,6 +146,9 @@ class VolumeGroup:
         self._disks: tuple[str, ...] = ()
         # How often this process has changed the group.
         self._changes = 0
+        # At how many changes it was flushed last.
+        self._flushed = -1
+        self._changing = threading.Lock()
         self._kept: _Kept | None = None
 
     def report(self) -> Report:
@@ -150,6 +159,7 @@ class VolumeGroup:
         What is active is no part of LVM's metadata, but udev makes a path.
 
         :raises CommandFailed: if there is no such group
+        :raises GroupLost: if LVM has lost it
         """
         now, changes = self._monotonic(), self._changes
         kept = self._kept
@@ -157,7 +167,8 @@ class VolumeGroup:
                 kept.report.token == self.changed_token()
                 and kept.devnums == _devnums(kept.report)):
             return kept.report
-        report = Report.parse(lvm.report(self.name))
+        with self._found():
+            report = Report.parse(lvm.report(self.name))
         self._disks = report.disks
         devnums = _devnums(report)
         # A change under way may not be in it.
@@ -168,6 +179,20 @@ class VolumeGroup:
 
     @contextlib.contextmanager
     def _change(self) -> Iterator[None]:
+        """One change at a time, when the last one is durable.
+
+        LVM writes a description of the group behind the one before, and then
+        where it is, without a flush in between. A power cut can take the
+        new description alone: then the one before has to be there.
+        """
+        with self._changing:
+            if self._flushed != self._changes:
+                self.flush()
+            with self._forgetting():
+                yield
+
+    @contextlib.contextmanager
+    def _forgetting(self) -> Iterator[None]:
         self._forget()
         try:
             yield
@@ -221,9 +246,23 @@ class VolumeGroup:
             lvm.extend(self.name, name, size)
 
     def activate(self) -> None:
-        """Make all volumes of the group usable on this node."""
-        with self._change():
+        """Make all volumes of the group usable on this node.
+
+        :raises GroupLost: if LVM has lost it
+        """
+        with self._forgetting(), self._found():
             lvm.activate(self.name)
+
+    @contextlib.contextmanager
+    def _found(self) -> Iterator[None]:
+        try:
+            yield
+        except exceptions.CommandFailed as error:
+            lost = _LOST.search(error.msg)
+            if lost is None:
+                raise
+            raise exceptions.GroupLost(group=self.name,
+                                       disk=lost[1]) from error
 
     def flush(self) -> None:
         """Make LVM's own metadata durable, which LVM does not do.
@@ -233,7 +272,9 @@ class VolumeGroup:
 
         :raises CommandTimeout: if a disk does not answer
         """
-        block.flush(self._disks or self.report().disks)
+        disks, changes = self._disks or self.report().disks, self._changes
+        block.flush(disks)
+        self._flushed = changes
 
     def zero(self, name: str) -> None:
         """Overwrite a volume with zeros, durably."""

@@ -24,6 +24,7 @@ from oslo_privsep import priv_context
 
 from cinder_dmclone import activation
 from cinder_dmclone.cli import status
+from cinder_dmclone import exceptions
 from cinder_dmclone import opts
 from cinder_dmclone import setup
 from cinder_dmclone import world as world_module
@@ -79,7 +80,17 @@ def main(argv: list[str] | None = None) -> int:
               file=sys.stderr)
         return 1
     run = _activate if arguments.command == 'activate' else _status
-    return max(run(world) for world in found)
+    return max(_try(run, world) for world in found)
+
+
+def _try(run: typing.Callable[[world_module.World], int],
+         world: world_module.World) -> int:
+    """A backend that fails does not keep others from running."""
+    try:
+        return run(world)
+    except exceptions.DMCloneException as error:
+        print(f'{world.settings.node}: {error.msg}', file=sys.stderr)
+        return 1
 
 
 def _activate(world: world_module.World) -> int:

@@ -25,12 +25,16 @@ _LATER = 600
 _REPAIR = r'''
 vgs cinder-volumes >/dev/null 2>&1 && exit
 set -e
-at=$(pvck --dump metadata_search "$DISK" | sed -n \
-    's/^ *metadata at \([0-9]*\) .* seqno \([0-9]*\) .*/\2 \1/p' |
-    sort -n | tail -1 | cut -d' ' -f2)
+rm -f /run/metadata
+bad=$(pvck --dump headers "$DISK" |
+    sed -n 's/^ *metadata text at \([0-9]*\) .*/\1/p')
+at=$(pvck --dump metadata_search "$DISK" | awk -v bad="$bad" '
+    $1 " " $2 == "metadata at" { last = $3; if ($3 < bad) before = $3 }
+    END { print before ? before : last }')
 pvck --dump metadata_search --settings "metadata_offset=$at" \
     -f /run/metadata "$DISK"
 pvck --yes --repair -f /run/metadata "$DISK"
+sync "$DISK"
 '''
 
 

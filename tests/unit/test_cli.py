@@ -30,8 +30,13 @@ volume_group = two
 '''
 
 # In a process of its own: the options are global.
-PROGRAM = '''
+MAIN = '''
 import sys
+from cinder_dmclone import cli
+
+sys.exit(cli.main(sys.argv[1:]))
+'''
+PROGRAM = '''
 from cinder_dmclone import cli
 
 def show(world):
@@ -39,21 +44,39 @@ def show(world):
     return 0
 
 cli._status = show
-sys.exit(cli.main(sys.argv[1:]))
+''' + MAIN
+
+# The first backend has lost its volume group.
+LOST = '''
+from cinder_dmclone import activation, exceptions
+
+def activate(world):
+    if world.group.name == 'one':
+        raise exceptions.GroupLost(group='one', disk='/dev/sdx')
+    print('activated', world.group.name)
+    return {}
+
+activation.activate = activate
 '''
 
 
 class CommandLineTest(base.TestCase):
 
     def run_cli(self, *words: str) -> list[str]:
+        done = self.call(PROGRAM, *words, 'status')
+        self.assertEqual((0, ''), (done.returncode, done.stderr))
+        return done.stdout.splitlines()
+
+    def call(self, program: str,
+             *words: str) -> subprocess.CompletedProcess[str]:
         with tempfile.TemporaryDirectory() as state:
             path = os.path.join(state, 'cinder.conf')
             with open(path, 'w', encoding='utf-8') as file:
                 file.write(CONF.format(state=state))
             return subprocess.run(
-                [sys.executable, '-c', PROGRAM, '--config-file', path,
-                 *words, 'status'], check=True, text=True,
-                stdout=subprocess.PIPE).stdout.splitlines()
+                [sys.executable, '-W', 'ignore', '-c', program,
+                 '--config-file', path, *words], text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def test_backends_of_this_driver(self) -> None:
         self.assertEqual(['node1@first one 90.0', 'other@second two 90.0'],
@@ -62,3 +85,13 @@ class CommandLineTest(base.TestCase):
     def test_a_chosen_backend(self) -> None:
         self.assertEqual(['other@second two 90.0'],
                          self.run_cli('--backend', 'second'))
+
+    def test_a_backend_that_fails_does_not_keep_others_from_running(
+            self) -> None:
+        done = self.call(LOST + MAIN, 'activate')
+        self.assertEqual((1, 'activated two\n'),
+                         (done.returncode, done.stdout))
+        self.assertIn('node1@first: Volume group one is not found',
+                      done.stderr)
+        self.assertIn('after a power cut', done.stderr)
+        self.assertNotIn('Traceback', done.stderr)

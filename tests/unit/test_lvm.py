@@ -6,6 +6,7 @@ import tempfile
 import unittest
 from unittest import mock
 
+from cinder_dmclone import exceptions
 from cinder_dmclone import lvm
 from cinder_dmclone.units import Bytes
 
@@ -108,7 +109,8 @@ class VolumeGroupTest(unittest.TestCase):
         self.now += lvm.KEPT_SECONDS
 
     def test_a_report_during_a_change_is_not_kept(self) -> None:
-        self.lvm.backup_identity.return_value = ('Z3ohjl', 20)
+        self.group.flush()
+        self._time_passes()
 
         def change(group: str) -> str:
             self.lvm.report.side_effect = None
@@ -117,7 +119,7 @@ class VolumeGroupTest(unittest.TestCase):
         self.lvm.report.side_effect = change
         self.group.report()
         self.group.report()
-        self.assertEqual(2, self.lvm.report.call_count)
+        self.assertEqual(3, self.lvm.report.call_count)
 
     def test_create(self) -> None:
         self.group.create('volume-1', Bytes(4096), ['own:1'])
@@ -133,6 +135,43 @@ class VolumeGroupTest(unittest.TestCase):
         self.group.retag('volume-1', add=['a'], remove=['b'])
         self.lvm.retag.assert_called_once_with(
             'vg', 'volume-1', ('a',), ('b',))
+
+    def test_what_lvm_has_lost(self) -> None:
+        """As LVM 2.03.16 says it after a power cut."""
+        said = ('WARNING: bad metadata text on /dev/sda in mda1\n'
+                'WARNING: repair VG metadata on /dev/sda with vgck\n'
+                'Volume group "vg" not found')
+        for command in (self.lvm.report, self.lvm.activate):
+            command.side_effect = exceptions.CommandFailed(
+                command='lvm', code=5, stderr=said)
+        for call in (self.group.report, self.group.activate):
+            with self.assertRaisesRegex(
+                    exceptions.GroupLost, 'group vg is not found.* on '
+                    '/dev/sda cannot be read'):
+                call()
+
+    def test_what_never_was_there_is_not_lost(self) -> None:
+        self.lvm.report.side_effect = exceptions.CommandFailed(
+            command='lvm', code=5, stderr='Volume group "vg" not found')
+        with self.assertRaises(exceptions.CommandFailed):
+            self.group.report()
+
+    def test_a_change_begins_when_the_last_one_is_durable(self) -> None:
+        """Also the one of a process that was killed before its flush."""
+        order = mock.MagicMock()
+        order.attach_mock(self.block.flush, 'flush')
+        order.attach_mock(self.lvm.remove, 'remove')
+        order.attach_mock(self.lvm.retag, 'retag')
+        self.group._changing = order.changing
+        self.group.remove('volume-1')
+        self.group.remove('volume-2')
+        self.group.flush()
+        self.group.retag('volume-3', add=['a'])
+        begin, end = 'changing.__enter__', 'changing.__exit__'
+        self.assertEqual(
+            [begin, 'flush', 'remove', end, begin, 'flush', 'remove', end,
+             'flush', begin, 'retag', end],
+            [call[0] for call in order.mock_calls])
 
     def test_flush_needs_one_report_at_most(self) -> None:
         self.group.flush()
