@@ -32,7 +32,7 @@ at=$(pvck --dump metadata_search "$DISK" | awk -v bad="$bad" '
     $1 " " $2 == "metadata at" { last = $3; if ($3 < bad) before = $3 }
     END { print before ? before : last }')
 pvck --dump metadata_search --settings "metadata_offset=$at" \
-    -f /run/metadata "$DISK"
+    -f /run/metadata "$DISK" 2>&1 | { ! grep WARNING; }
 pvck --yes --repair -f /run/metadata "$DISK"
 sync "$DISK"
 '''
