@@ -11,6 +11,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import random
+import re
 import time
 from collections.abc import Iterable
 
@@ -216,15 +217,26 @@ class Rounds(base.FunctionalTest):
             node.power_cut(_LOSE_MOST)
         self.forget_requests()
         self.boot(self.lab.nodes)
-        missing = [f'{lv} on {node.name}' for node, lv in (
-            (self.node1, server.volume), (self.node2, row.lv))
-            if f'volume-{lv}' not in node.run(
-                'lvs --noheadings -o lv_name', check=False).stdout]
+        missing = self.missing(server.volume, row.lv)
         if not missing:
             self.start_services(*self.lab.nodes)
             request.result()
             server.attach(self.node2)
         return server, missing
+
+    def missing(self, lender: str, borrower: str) -> list[str]:
+        """What a row relies on, of LVs and tags, and is not on the nodes.
+
+        :param lender: uuid of the LV on node 1
+        :param borrower: uuid of the LV on node 2
+        """
+        return [f'{wanted} on {node.name}' for node, wanted in (
+            (self.node1, rf'volume-{lender} .*dmclone\.lent/'),
+            (self.node2, rf'volume-{borrower} .*dmclone\.from/'),
+            (self.node2,
+             rf'dmclone-meta-{borrower} .*dmclone\.meta/{borrower}/1/'))
+            if not re.search(wanted, node.run(
+                'lvs --noheadings -o lv_name,lv_tags', check=False).stdout)]
 
 
 class PowerTest(Rounds):
