@@ -66,7 +66,8 @@ def close(world: World, unit: Unit, front: names.DeviceName) -> None:
 
     When this returns no write is under way below the front any more.
     """
-    world.dm.apply(str(front), _gated(world, unit, names.hold(unit.lv)))
+    world.dm.apply(str(front), _gated(world, unit, names.hold(unit.lv)),
+                   seen=unit.device(front))
 
 
 def _gated(world: World, unit: Unit,
@@ -84,9 +85,10 @@ def _gated(world: World, unit: Unit,
 
 def release(world: World, unit: Unit) -> None:
     """Let writes through, those that wait and all others."""
+    sluice = names.sluice(unit.lv)
     if names.hold(unit.lv) in unit.devices:
-        world.dm.apply(str(names.sluice(unit.lv)),
-                       stack.consumer_table(unit))
+        world.dm.apply(str(sluice), stack.consumer_table(unit),
+                       seen=unit.device(sluice))
         rearm(world, unit)
 
 

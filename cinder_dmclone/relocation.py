@@ -314,9 +314,9 @@ def prepare(world: World, copy: copies.Copy, front: bool, gated: bool,
 
 def adopt(world: World, unit: facts.Unit, row: rows.Row) -> None:
     """Become the owner the row already names; durable before hydration."""
-    for name in unit.of_kind(names.Kind.FRONT, names.Kind.CLONE):
-        # What was read before the commit may be older than the volume.
-        world.dm.drop_cache(name.path)
+    # What was read before the commit may be older than the volume.
+    world.dm.drop_cache(*(name.path for name in unit.of_kind(
+        names.Kind.FRONT, names.Kind.CLONE)))
     # A server waits for this. The tag matters for a boot only, and may be
     # more cautious than the row.
     if unit.of_kind(*names.GATE):

@@ -119,10 +119,9 @@ def _clone_in_use(unit: Unit) -> device.Device | None:
 
 def flush(world: World, unit: Unit) -> None:
     """Make durable what was written to a volume on this node."""
-    if unit.assembled:
-        world.dm.flush(names.clone(unit.lv).path)
+    clone = [names.clone(unit.lv).path] if unit.assembled else []
     # Beyond a clone lies what a volume was extended by meanwhile.
-    world.dm.flush(_data(unit).path)
+    world.dm.flush(*clone, _data(unit).path)
 
 
 def _data(unit: Unit) -> facts.lvm.LogicalVolume:

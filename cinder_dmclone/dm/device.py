@@ -46,6 +46,11 @@ class Device:
     pending: bool = False
     status: CloneStatus | MultipathStatus | None = None
 
+    def differs(self, table: Table, readonly: bool) -> bool:
+        """Whether it runs with another table."""
+        return bool(self.table.segments) and (
+            (self.table, self.readonly) != (table, readonly))
+
     def rests_on(self, table: Table, readonly: bool = False) -> bool:
         """Whether it runs with a table, and no change was interrupted."""
         return ((self.table, self.readonly) == (table, readonly)
@@ -84,7 +89,7 @@ class DeviceMapper:
         return dm.open_count(devnum)
 
     def apply(self, name: str, table: Table, readonly: bool = False,
-              noflush: bool = False) -> None:
+              noflush: bool = False, seen: Device | None = None) -> None:
         """Bring a device to a table, whatever state it is in.
 
         A crash at any point leaves a device that the next call puts right.
@@ -93,21 +98,24 @@ class DeviceMapper:
 
         :param noflush: do not wait for requests under way, for a multipath
             device: otherwise those that it queues fail
+        :param seen: the device as it was when the caller's lock was held
+            already: if it has to change it is not looked at again
         :raises TableRefused: for changes that would lose data or hang: the
             table of a clone, something else over a multipath device
         :raises CommandTimeout: if requests under way did not end in time;
             the device goes on with its old table
         """
-        device = self._find(name)
+        device = (seen if seen and seen.differs(table, readonly)
+                  else self._find(name))
         if device is None:
             dm.create(name, str(table), readonly)
+        elif device.differs(table, readonly):
+            _check_change(device, table)
+            self._exchange(name, device.table, table, readonly, noflush)
         elif not device.table.segments:
             # Its creation was interrupted.
             dm.load(name, str(table), readonly)
             dm.activate(name)
-        elif (device.table, device.readonly) != (table, readonly):
-            _check_change(device, table)
-            self._exchange(name, device.table, table, readonly, noflush)
         elif device.suspended or device.pending:
             dm.resume(name)
 
@@ -161,16 +169,16 @@ class DeviceMapper:
             return 0  # it has just been removed
         return int(counts.split()[1])
 
-    def flush(self, path: str) -> None:
-        """Make what was written to a device durable.
+    def flush(self, *paths: str) -> None:
+        """Make what was written to devices durable, one after the other.
 
-        :raises CommandTimeout: if its disk does not answer
+        :raises CommandTimeout: if a disk does not answer
         """
-        block.flush((path,))
+        block.flush(paths)
 
-    def drop_cache(self, path: str) -> None:
-        """Forget the cached pages of a device."""
-        block.drop_cache(path)
+    def drop_cache(self, *paths: str) -> None:
+        """Forget the cached pages of devices."""
+        block.drop_cache(paths)
 
     def hide_discards(self, name: str) -> None:
         """Make a device refuse discards.

@@ -47,13 +47,14 @@ def flush(paths: tuple[str, ...]) -> None:
 
 
 @privileged.context.entrypoint
-def drop_cache(path: str) -> None:
-    """Forget the cached pages of a device, but those not written back.
+def drop_cache(paths: tuple[str, ...]) -> None:
+    """Forget the cached pages of devices, but those not written back.
 
-    Waits for nothing, unlike BLKFLSBUF: the device may hold writes.
+    Waits for nothing, unlike BLKFLSBUF: a device may hold writes.
     """
-    device = os.open(_device(path), os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.posix_fadvise(device, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(device)
+    for path in list(map(_device, paths)):
+        device = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.posix_fadvise(device, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(device)

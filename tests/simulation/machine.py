@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import typing
 
+from cinder_dmclone.dm import device
 from cinder_dmclone.dm import table
 from cinder_dmclone import names
 from tests.unit.fake import mapped
@@ -28,8 +29,9 @@ class Mapper(mapper.Mapper):
         self.failed_at: dict[str, float] = {}
 
     def apply(self, name: str, new: table.Table, readonly: bool = False,
-              noflush: bool = False) -> None:
-        super().apply(name, new, readonly, noflush)
+              noflush: bool = False,
+              seen: device.Device | None = None) -> None:
+        super().apply(name, new, readonly, noflush, seen)
         for segment in new.segments:
             match segment.target:
                 case table.Multipath(path=str(path)):

@@ -102,6 +102,22 @@ class DeviceMapperTest(unittest.TestCase):
             mock.call.exchange(NAME, '0 8 linear 1:2 0', False, False)],
             self.dm.method_calls[1:])
 
+    def test_apply_believes_what_has_to_change(self) -> None:
+        seen = device.Device(NAME, '', '254:7', LINEAR, 1, False, False)
+        self.mapper.apply(NAME, OTHER, seen=seen)
+        self.assertEqual([mock.call.exchange(NAME, str(OTHER), False, False)],
+                         self.dm.method_calls)
+
+    def test_apply_looks_again_at_what_seems_right(self) -> None:
+        for table_seen in (OTHER, table.Table()):
+            self.dm.reset_mock()
+            self._there(LINEAR)
+            seen = device.Device(NAME, '', '254:7', table_seen, 1, False,
+                                 False)
+            self.mapper.apply(NAME, OTHER, seen=seen)
+            self.assertEqual(['exchange'], self._calls())
+            self.assertEqual(1, self.dm.inspect.call_count)
+
     def test_apply_noflush(self) -> None:
         self._there(QUEUE)
         self.mapper.apply(NAME, PATH, noflush=True)

@@ -42,8 +42,10 @@ class Mapper:
             status.MultipathStatus | None):
         if found.table.has(table.Clone):
             return self.clone_status(found.name)
-        if found.table.has(table.Multipath):
-            return self.multipath_status(found.name)
+        if isinstance(found.target, table.Multipath):
+            path = found.target.path
+            return status.MultipathStatus(
+                {path: not found.path_failed} if path else {})
         return None
 
     def devnum(self, name: str) -> str:
@@ -62,11 +64,14 @@ class Mapper:
         return count
 
     def apply(self, name: str, new: table.Table, readonly: bool = False,
-              noflush: bool = False) -> None:
+              noflush: bool = False,
+              seen: device.Device | None = None) -> None:
+        found = self.mapped.get(name)
+        if seen and not (found and found.table == seen.table):
+            self._node.complain(f'{name} has changed since it was seen')
         for segment in new.segments:
             for devnum in filter(None, mapped.devices(segment.target)):
                 self._check_target(name, devnum, readonly)
-        found = self.mapped.get(name)
         if found is None:
             self.mapped[name] = mapped.Mapped(
                 name, self._node.number(), new, readonly)
@@ -193,21 +198,17 @@ class Mapper:
         meta.superblock = storage.Superblock(
             target.region_size, clone.table.length, frozenset(clone.copied))
 
-    def multipath_status(self, name: str) -> status.MultipathStatus:
-        found = self.mapped[name]
-        path = typing.cast(table.Multipath, found.target).path
-        return status.MultipathStatus(
-            {path: not found.path_failed} if path else {})
-
     def writes_under_way(self, name: str) -> int:
         found = self.mapped.get(name)
         return int(found is not None and found.waiting)
 
-    def flush(self, path: str) -> None:
-        self._flush(self._resolve(path))
+    def flush(self, *paths: str) -> None:
+        for path in paths:
+            self._flush(self._resolve(path))
 
-    def drop_cache(self, path: str) -> None:
-        self._resolve(path)
+    def drop_cache(self, *paths: str) -> None:
+        for path in paths:
+            self._resolve(path)
 
     def hide_discards(self, name: str) -> None:
         self.mapped[name].discards = False

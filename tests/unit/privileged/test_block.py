@@ -31,10 +31,13 @@ class BlockTest(test_dm.Case):
                                  close=mock.DEFAULT,
                                  posix_fadvise=mock.DEFAULT) as patched:
             patched['open'].return_value = 7
-            block.drop_cache('/dev/sda')
-        patched['posix_fadvise'].assert_called_once_with(
-            7, 0, 0, block.os.POSIX_FADV_DONTNEED)
-        patched['close'].assert_called_once_with(7)
+            block.drop_cache(('/dev/sda', '/dev/sdb'))
+        self.assertEqual(['/dev/sda', '/dev/sdb'], [
+            call.args[0] for call in patched['open'].mock_calls])
+        self.assertEqual(
+            2 * [mock.call(7, 0, 0, block.os.POSIX_FADV_DONTNEED)],
+            patched['posix_fadvise'].mock_calls)
+        self.assertEqual(2 * [mock.call(7)], patched['close'].mock_calls)
 
     def test_sysfs(self) -> None:
         self.stat.return_value = mock.Mock(st_rdev=os.makedev(254, 7))
@@ -48,5 +51,5 @@ class BlockTest(test_dm.Case):
                 block.flush(('/dev/sda', path))
         self.stat.return_value = mock.Mock(st_mode=stat.S_IFREG)
         with self.assertRaises(ValueError):
-            block.drop_cache('/dev/shm/x')
+            block.drop_cache(('/dev/shm/x',))
         self.fsync.assert_not_called()
