@@ -200,7 +200,8 @@ def _row_only(known, row, tag):
     return None
 
 
-@bug('release before the end is recorded', (answers.Answers, 'show'))
+@bug('release before the end is recorded', (answers.Answers, 'show'),
+     first=500)
 def _early_end(self, lv, show=answers.Answers.show):
     found = show(self, lv)
     unit = stack.refresh(self._world, lv)
