@@ -37,7 +37,6 @@ SELDOM = 600.0
 HYDRATING_LATEST = 10.0
 # Seconds between two tries while the database or LVM does not answer.
 LONGEST_PAUSE = 15.0
-
 LOCK_SECONDS = 5.0
 
 # How long an offer for a live migration may stand without its attachment
@@ -72,6 +71,7 @@ class Reconciler:
         self._due: dict[str, tuple[float, float]] = {}
         self._reported: dict[str, str] = {}
         self._progress: dict[str, tuple[float, int]] = {}
+        self._failed: dict[str, float] = {}  # when its path failed last
         # What was in flight at the last look.
         self._seen: dict[str, facts.Unit] = {}
         # The offer of an LV that no attachment is connected for, and since
@@ -97,15 +97,21 @@ class Reconciler:
             self._wake.notify()
 
     def path_failed(self, lv: str) -> None:
-        """Work on an LV at once: a server may be waiting."""
+        """Work on an LV at once: a server may be waiting.
+
+        Not if it failed just before, as a bad sector of the lender lets it.
+        """
         with self._wake:
-            unit = None if lv in self._busy else self._seen.get(lv)
+            now = self._world.clock.monotonic()
+            again = now - self._failed.get(lv, now - SOONEST) < SOONEST
+            self._failed[lv] = now
+            unit = None if again or lv in self._busy else self._seen.get(lv)
             if unit:
                 self._busy.add(lv)
         if unit:
             self._spawn(self._work_and_plan, unit)
         else:
-            self.nominate(lv)
+            self.nominate(lv, SOONEST if again else 0.0)
 
     def look_at_all(self) -> None:
         """Look at everything in flight as soon as possible."""
@@ -133,10 +139,7 @@ class Reconciler:
         with self._wake:
             now = self._world.clock.monotonic()
             first = min((at for at, _ in self._due.values()), default=None)
-            if first is None:
-                self._wake.wait()
-            elif first > now:
-                self._wake.wait(first - now)
+            self._wake.wait(None if first is None else max(first - now, 0))
 
     # -- one pass -----------------------------------------------------------
 
@@ -152,7 +155,6 @@ class Reconciler:
         with self._wake:
             self._seen = {lv: unit for lv, unit in collected.items()
                           if unit.in_flight}
-            busy = set(self._busy)
             nominated = {
                 lv: unit for lv, unit in collected.items()
                 if everything or due & {lv, unit.tags.volume}
@@ -160,7 +162,7 @@ class Reconciler:
             for key in due - nominated.keys():
                 if self._due[key][0] <= now:
                     del self._due[key]
-            for lv in busy & nominated.keys():
+            for lv in self._busy & nominated.keys():
                 # What called for a look may have come after the last one.
                 self._due[lv] = (now + SOONEST, SOONEST)
                 del nominated[lv]
@@ -181,13 +183,10 @@ class Reconciler:
                 for lv, unit in units.items()}
 
     def _rows(self, units: typing.Iterable[facts.Unit]) -> list[rows.Row]:
-        volumes: set[str] = set()
-        lvs: set[str] = set()
-        for unit in units:
-            lvs.add(unit.lv)
-            lvs.update(tag.lv for tag in unit.tags.lent)
-            if unit.tags.volume:
-                volumes.add(unit.tags.volume)
+        all_tags = {unit.lv: unit.tags for unit in units}
+        volumes = {tags.volume for tags in all_tags.values() if tags.volume}
+        lvs = {*all_tags, *(tag.lv for tags in all_tags.values()
+                            for tag in tags.lent)}
         return self._world.rows.find(volumes, lvs) if lvs else []
 
     def _facts(self, unit: facts.Unit,
@@ -238,6 +237,7 @@ class Reconciler:
             if decision.step is Step.REST:
                 self._reported.pop(lv, None)
                 self._progress.pop(lv, None)
+                self._failed.pop(lv, None)
             else:
                 latest = SELDOM if decision.step in _PATIENT else LATEST
                 first = TOLD if unit.tags.lent or unit.tags.copy else SOONEST

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from cinder_dmclone import names
+from cinder_dmclone import reconciler
 from tests.unit import base
 from tests.unit.fake import ports
 
@@ -61,3 +63,24 @@ class IdleTest(base.CloudTestCase):
         self.cloud.before = lambda call: None
         self.cloud.settle()
         self.assertIsNone(self.cloud.row(other).source)
+
+    def test_a_path_that_fails_at_once_again_is_given_time(self) -> None:
+        """A bad sector of the lender lets it fail as soon as it is there."""
+        self.relocated()
+        lv = self.cloud.row(self.volume).lv
+        loop, mapper = self.b.process.loop, self.b.mapper
+        loop.run_once(everything=True)
+        source = mapper.mapped[str(names.source(lv))]
+
+        def fail() -> bool:
+            source.path_failed = True
+            loop.path_failed(lv)
+            loop.run_once()
+            return source.path_failed
+        self.assertFalse(fail())
+        self.assertTrue(fail())
+        self.cloud.clock.sleep(reconciler.SOONEST)
+        loop.run_once()
+        self.assertFalse(source.path_failed)
+        self.cloud.clock.sleep(reconciler.SOONEST)
+        self.assertFalse(fail())
