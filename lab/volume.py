@@ -25,6 +25,8 @@ for file in "$2"/udev/rules.d/*.rules; do
     [ ! -e "$file" ] || cp "$file" /etc/udev/rules.d
 done
 udevadm control --reload
+# As a package manager does: a node may lose power soon.
+sync
 '''
 
 
