@@ -152,12 +152,12 @@ def lend(world: World, row: rows.Row, room: rpc.Room) -> copies.Copy:
     export(world, unit, tag)
     assert unit.data is not None
     iqn = _iqn(world, unit, tag)
+    user, password = world.settings.credentials(iqn)
     return copies.Copy(
         volume=row.id, generation=tag.generation, lv=copy.lv,
         lender=row.owner, iqn=iqn, portal=world.settings.portal,
         size=unit.data.size, block=world.group.report().block_size,
-        user=names.chap_user(iqn),
-        password=names.chap_secret(world.settings.key, iqn))
+        user=user, password=password)
 
 
 def export(world: World, unit: facts.Unit, tag: records.Lent) -> None:
@@ -165,8 +165,7 @@ def export(world: World, unit: facts.Unit, tag: records.Lent) -> None:
     name = names.loan(unit.lv, tag.lv)
     stack.consume(world, unit, name)
     iqn = _iqn(world, unit, tag)
-    grant = exporter.Grant(tag.initiator, names.chap_user(iqn),
-                           names.chap_secret(world.settings.key, iqn))
+    grant = exporter.Grant(tag.initiator, *world.settings.credentials(iqn))
     world.exporter.ensure(exporter.Export(
         iqn=iqn, device=name.path, serial=unit.lv, readonly=True,
         grants=(grant,)))

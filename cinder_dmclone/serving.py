@@ -28,8 +28,7 @@ def export(world: World, unit: facts.Unit, volume_id: str,
     name = names.serve(unit.lv)
     stack.consume(world, unit, name)
     iqn = names.serve_iqn(world.settings.target_prefix, unit.lv)
-    user = names.chap_user(iqn)
-    password = names.chap_secret(world.settings.key, iqn)
+    user, password = world.settings.credentials(iqn)
     state = unit.exports.get(iqn)
     # LIO has initiator names in lower case.
     wanted = {initiator.lower() for initiator in initiators}

@@ -11,6 +11,7 @@ from cinder import coordination
 from tooz import coordination as tooz_coordination
 
 from cinder_dmclone import exceptions
+from cinder_dmclone import names
 
 if typing.TYPE_CHECKING:
     from cinder_dmclone import lvm
@@ -59,6 +60,10 @@ class Settings:
     @property
     def backend(self) -> str:
         return self.node.partition('@')[2]
+
+    def credentials(self, iqn: str) -> tuple[str, str]:
+        """CHAP name and password of a target of this node."""
+        return names.chap_user(iqn), names.chap_secret(self.key, iqn)
 
 
 class Locks:
