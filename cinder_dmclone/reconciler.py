@@ -37,6 +37,7 @@ SELDOM = 600.0
 HYDRATING_LATEST = 10.0
 # Seconds between two tries while the database or LVM does not answer.
 LONGEST_PAUSE = 15.0
+
 LOCK_SECONDS = 5.0
 
 # How long an offer for a live migration may stand without its attachment
@@ -71,7 +72,8 @@ class Reconciler:
         self._due: dict[str, tuple[float, float]] = {}
         self._reported: dict[str, str] = {}
         self._progress: dict[str, tuple[float, int]] = {}
-        self._failed: dict[str, float] = {}  # when its path failed last
+        # Until when a path that fails again waits, as at a bad sector.
+        self._failed: dict[str, float] = {}
         # What was in flight at the last look.
         self._seen: dict[str, facts.Unit] = {}
         # The offer of an LV that no attachment is connected for, and since
@@ -97,14 +99,11 @@ class Reconciler:
             self._wake.notify()
 
     def path_failed(self, lv: str) -> None:
-        """Work on an LV at once: a server may be waiting.
-
-        Not if it failed just before, as a bad sector of the lender lets it.
-        """
+        """Work on an LV at once, for a server may wait; not too often."""
         with self._wake:
             now = self._world.clock.monotonic()
-            again = now - self._failed.get(lv, now - SOONEST) < SOONEST
-            self._failed[lv] = now
+            again = now < self._failed.get(lv, now)
+            self._failed[lv] = now + SOONEST
             unit = None if again or lv in self._busy else self._seen.get(lv)
             if unit:
                 self._busy.add(lv)
