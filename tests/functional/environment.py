@@ -94,15 +94,13 @@ def _stop(found: Lab) -> None:
     found.stop()
 
 
-def keep_logs(test: testtools.TestCase, states: str,
-              found: Lab | None = None) -> None:
+def keep_logs(test: testtools.TestCase, states: str, found: Lab) -> None:
     """Collect what is needed to understand a failure.
 
     All of it goes to LOGS, the end of it to the test's details.
     """
     place = LOGS / test.id().removeprefix('tests.functional.')
     shutil.rmtree(place, ignore_errors=True)
-    found = found or lab()
     found.collect_logs(place)
     (place / 'state.txt').write_text(states)
     for node in filter(LabNode.running, found.nodes):
