@@ -119,7 +119,11 @@ class Node:
             part = state.with_suffix('.part')
             with part.open('wb') as file:
                 file.truncate(_STATE_MIB << 20)
-            run('mkfs.ext4', '-q', '-F', str(part))
+            # Of a commit block that is torn the first sector is enough; a
+            # checksum of the whole block makes older kernels refuse to mount
+            # (jbd2_commit_block_csum_verify_partial, fs/jbd2/recovery.c).
+            run('mkfs.ext4', '-q', '-F', '-O',
+                '^metadata_csum,^metadata_csum_seed', str(part))
             part.rename(state)
         if not disk.exists():
             with disk.open('wb') as file:
