@@ -152,6 +152,7 @@ class Disk:
     """The disk of a raw ``image``, which exists; files lie beside it.
 
     :ivar port: where it is served at the controller's address
+    :ivar writes: the log, while it is served; a link to it keeps it
     """
 
     def __init__(self, image: pathlib.Path, network: Network,
@@ -159,7 +160,7 @@ class Disk:
         self.port = port
         self._image = image
         self._overlay = image.with_suffix('.overlay')
-        self._writes = image.with_suffix('.writes')
+        self.writes = image.with_suffix('.writes')
         self._ready = image.with_suffix('.ready')
         self._network = network
         self._group = Group(image.with_suffix('.pid'))
@@ -169,9 +170,9 @@ class Disk:
         if self._group.members():
             # Its node ended by itself.
             self.close()
-        for path in (self._overlay, self._writes, self._ready):
+        for path in (self._overlay, self.writes, self._ready):
             path.unlink(missing_ok=True)
-        self._writes.touch()
+        self.writes.touch()
         # The image stays what it was when it was switched on.
         run('qemu-img', 'create', '-q', '-f', 'qcow2', '-F', 'raw',
             '-b', str(self._image), str(self._overlay))
@@ -183,7 +184,7 @@ class Disk:
             'backing.driver=raw,backing.file.driver=file,'
             f'backing.file.filename={self._image}',
             '--blockdev', 'driver=file,node-name=writes,cache.no-flush=on,'
-            f'filename={self._writes}',
+            f'filename={self.writes}',
             '--blockdev', 'driver=blklogwrites,node-name=logged,file=disk,'
             f'log=writes,log-sector-size={SECTOR}',
             '--nbd-server', 'addr.type=inet,max-connections=1,'
@@ -200,7 +201,7 @@ class Disk:
     def cut(self, dice: random.Random) -> Loss:
         """Lose what was not flushed; the node's kernel must be dead."""
         # What is on its way now is logged; the flush at the end is ours.
-        return self._end(self._writes.stat().st_size, dice)
+        return self._end(self.writes.stat().st_size, dice)
 
     def close(self) -> None:
         """Lose nothing; the node's kernel must be dead."""
@@ -208,7 +209,7 @@ class Disk:
 
     def _end(self, size: int | None, dice: random.Random) -> Loss:
         self._group.terminate()
-        log = os.open(self._writes, os.O_RDONLY)
+        log = os.open(self.writes, os.O_RDONLY)
         image = os.open(self._image, os.O_WRONLY)
         try:
             return replay(log, image, size, dice)
@@ -216,4 +217,4 @@ class Disk:
             os.close(log)
             os.close(image)
             self._overlay.unlink()
-            self._writes.unlink()
+            self.writes.unlink()

@@ -198,6 +198,7 @@ class Ledger:
     :ivar epoch: number of the last run
     :ivar findings: what was wrong with what the runs read
     :ivar flushes: how many lines said that something was flushed
+    :ivar wanted: the version that each sector has at least
     """
 
     def __init__(self, owner: int, size: int) -> None:
@@ -208,7 +209,7 @@ class Ledger:
         self.flushes = 0
         self._areas = areas(size)
         count = len(self._areas) * AREA // SECTOR
-        self._wanted: list[Version] = [NEVER] * count
+        self.wanted: list[Version] = [NEVER] * count
         self._pens: dict[Version, Pen] = {}
         # Up to which write of each pen of each epoch all is flushed.
         self._flushed: dict[Version, int] = {}
@@ -218,7 +219,7 @@ class Ledger:
     def _pen(self, epoch: int, number: int) -> Pen:
         key = epoch, number
         if key not in self._pens:
-            self._pens[key] = Pen(epoch, number, len(self._wanted))
+            self._pens[key] = Pen(epoch, number, len(self.wanted))
         return self._pens[key]
 
     def take(self, text: str) -> None:
@@ -250,7 +251,7 @@ class Ledger:
     def _mark(self, epoch: int, pen: int, turn: int) -> None:
         write = self._pen(epoch, pen)[turn]
         for index in range(write.first, write.first + write.count):
-            self._wanted[index] = max(self._wanted[index], (epoch, turn))
+            self.wanted[index] = max(self.wanted[index], (epoch, turn))
 
     def compare(self, copy: bytes, settled: bool) -> list[str]:
         """What is wrong with a copy of the areas, in words.
@@ -258,18 +259,18 @@ class Ledger:
         :param settled: what was found is on a disk and has to stay
         """
         wrong = []
-        for index, wanted in enumerate(self._wanted):
+        for index, wanted in enumerate(self.wanted):
             sector = copy[index * SECTOR:(index + 1) * SECTOR]
-            found, words = self._judge(index, sector)
+            found, words = self.judge(index, sector)
             if not words and found < wanted:
                 words = f'old: {found}'
             if words:
                 wrong.append(f'sector {index}: {words}, wanted {wanted}')
             elif settled:
-                self._wanted[index] = found
+                self.wanted[index] = found
         return wrong
 
-    def _judge(self, index: int, sector: bytes) -> tuple[Version, str]:
+    def judge(self, index: int, sector: bytes) -> tuple[Version, str]:
         """Version of a sector, and what is wrong with it in any case."""
         where, owner, epoch, pen, turn = _STAMP.unpack_from(sector)
         if sector != _seal(where, owner, epoch, pen, turn):

@@ -157,6 +157,14 @@ class Node:
         return sum((disk.cut(random.Random(f'{seed} {number}'))
                     for number, disk in enumerate(self._disks)), Loss())
 
+    @property
+    def log_of_writes(self) -> pathlib.Path:
+        """Log of what is written to the disk of its volume group.
+
+        Of volatile disks only; see lab.disk.
+        """
+        return self._disks[1].writes
+
     def _end(self) -> None:
         self._group.kill()
         shutil.rmtree(self.directory / 'uml', ignore_errors=True)

@@ -118,15 +118,27 @@ class Server:
 
     # -- what it does -------------------------------------------------------
 
-    def _words(self, verb: str, *more: object) -> list[str]:
-        assert self.at
-        return ['/usr/bin/python3', self._program, verb, self.at.path,
+    def _words(self, verb: str, *more: object,
+               path: str | None = None) -> list[str]:
+        if not path:
+            assert self.at
+            path = self.at.path
+        return ['/usr/bin/python3', self._program, verb, path,
                 str(self.ledger.owner), str(self.ledger.size),
                 *map(str, more)]
 
     def fill(self) -> None:
         """Write everything once."""
         self.node.run(self._words('fill'), timeout=base.LONG_SECONDS)
+
+    def copy(self, node: LabNode, path: str | None = None) -> bytes:
+        """What is on its device, or on another one."""
+        copy = self._files.with_suffix('.copy')
+        node.run(self._words('copy', copy, path=path),
+                 timeout=base.LONG_SECONDS)
+        found = copy.read_bytes()
+        copy.unlink()
+        return found
 
     def start(self) -> None:
         """Let it write until stop()."""
@@ -175,8 +187,5 @@ class Server:
 
         :param settled: it does not write, and all was flushed or lost
         """
-        copy = self._files.with_suffix('.copy')
-        self.node.run(self._words('copy', copy), timeout=base.LONG_SECONDS)
-        found = self.ledger.compare(copy.read_bytes(), settled)
-        copy.unlink()
+        found = self.ledger.compare(self.copy(self.node), settled)
         return self.ledger.findings + found

@@ -4,26 +4,34 @@
 A round takes one volume from node 1 to node 2 and another one back, under
 load, and cuts the power of one node or both at a random moment: one is the
 borrower, the other the lender. DMCLONE_SEED takes the choices of an earlier
-run again; DMCLONE_ROUNDS says how many rounds there are.
+run again; DMCLONE_ROUNDS says how many rounds there are. Without --long there
+is one, always the same: both nodes, while data is copied.
 """
 from __future__ import annotations
 
 import concurrent.futures
+import copy
 import os
+import pathlib
 import random
 import re
 import time
 from collections.abc import Iterable
 
+from lab import replay
 from lab.disk import Loss
 from lab.lab import LabNode
 from tests.functional import base
 from tests.functional import environment
+from tests.functional import faults
 from tests.functional import power
 
 # When the power is cut, and the longest time until then, in seconds.
 MOMENTS = {'attach': 6.0, 'copying': 8.0, 'swap': 2.0, 'detach': 3.0}
-_ROUNDS = int(os.environ.get('DMCLONE_ROUNDS') or 20)
+_ROUNDS = int(os.environ.get('DMCLONE_ROUNDS') or
+              (20 if environment.LONG else 1))
+_SEED = os.environ.get('DMCLONE_SEED') or (
+    str(random.randrange(10**6)) if environment.LONG else '59')
 # How often power fails again while a node starts, and when all is on again
 # before it has come to rest; until when, in seconds.
 _AGAIN = 0.3
@@ -41,8 +49,6 @@ class Rounds(base.FunctionalTest):
         super().setUp()
         if not self.node1.volatile:
             self.skipTest('the disks of this lab are not volatile')
-        self.seed = os.environ.get('DMCLONE_SEED') or str(
-            random.randrange(10**6))
         self.pool = concurrent.futures.ThreadPoolExecutor(4)
         self.addCleanup(self.pool.shutdown)
         self.lost = Loss()
@@ -66,8 +72,8 @@ class Rounds(base.FunctionalTest):
         nodes = self.node1, self.node2
         self.servers = list(self.pool.map(self.server, (1, 2), nodes))
         for number in range(_ROUNDS):
-            self.round(number, random.Random(f'{self.seed} {number}'))
-        print(f'seed {self.seed}: {_ROUNDS} rounds, {self.cuts} power cuts; '
+            self.round(number, random.Random(f'{_SEED} {number}'))
+        print(f'seed {_SEED}: {_ROUNDS} rounds, {self.cuts} power cuts; '
               f'of {self.lost.cached} cached writes {self.lost.lost} lost, '
               f'{self.lost.torn} torn; '
               f'{sum(s.ledger.flushes for s in self.servers)} flushes',
@@ -78,7 +84,7 @@ class Rounds(base.FunctionalTest):
         nodes = [[self.node1, self.node2], [self.node2], [self.node1]]
         victims = nodes[number % 3]
         moment = dice.choice(list(MOMENTS))
-        print(f'seed {self.seed}, round {number}: {moment}', flush=True)
+        print(f'seed {_SEED}, round {number}: {moment}', flush=True)
         pending = self.approach(moment)
         self.strike(f'{number}', victims, dice, MOMENTS[moment])
         for future in pending:
@@ -142,7 +148,7 @@ class Rounds(base.FunctionalTest):
     def cut(self, name: str, victims: list[LabNode]) -> None:
         """Cut the power; the name and the seed decide what is lost."""
         for node in victims:
-            loss = node.power_cut(f'{self.seed} {name} {node.name}')
+            loss = node.power_cut(f'{_SEED} {name} {node.name}')
             print(f'  {node.name}: {loss}', flush=True)
             self.lost += loss
             self.cuts += 1
@@ -258,16 +264,85 @@ class PowerTest(Rounds):
         self.assertIn('flushed\n' * 64, sectors)
         self.assertLessEqual(sectors, {'flushed\n' * 64, 'at_once\n' * 64})
 
-    @environment.only_long
     def test_what_a_commit_relies_on_is_flushed(self) -> None:
         server, missing = self.cut_at_commit()
         self.assertEqual([], missing)
         self.assertEqual([], server.findings(settled=True)[:20])
         self.rest_of(server)
 
-    @environment.only_long
     def test_power_cuts(self) -> None:
         self.rounds()
+
+    def test_every_flush(self) -> None:
+        """At each flush a borrower and its lender have the whole volume.
+
+        Nothing is omitted from the log but, to see whether that is found,
+        the largest write.
+        """
+        server = self.server(random.randrange(10**6), self.node1)
+        log = pathlib.Path(self.lab.directory, 'log')
+        os.link(self.node2.log_of_writes, log)
+        self.addCleanup(log.unlink)
+        volume, witness, since = self.watched(server, log)
+        self.cut('every flush', [self.node2])
+        server.die()
+        said = list(witness.said)
+        self.recover([self.node2])
+        self.servers = [server]
+        self.look([self.node2])
+        self.rest()
+        with log.open('rb') as file:
+            handle = file.fileno()
+            faulty = copy.deepcopy(volume)
+            volume.replay(handle, since, said)
+            faulty.replay(handle, since, said,
+                          omitted=faulty.largest(handle, since))
+        print(f'{volume.flushes} flushes, {volume.partial} of them while '
+              'some regions were there', flush=True)
+        self.assertEqual([], volume.findings[:20])
+        self.assertLess(0, volume.partial)
+        assert volume.bitmap and all(volume.bitmap.flags)
+        self.assertNotEqual([], faulty.findings)
+
+    def watched(self, server: power.Server, log: pathlib.Path) -> tuple[
+            replay.Volume, replay.Witness, int]:
+        """Move a server to node 2 and let it write till all is there.
+
+        Returns its volume as it was, its ledger, and how long the log was.
+        """
+        self.freeze(self.node2, faults.COPYING)
+        server.attach(self.node2)
+        self.wait_frozen(self.node2)
+        lv = self.row(server.volume).lv
+        lender = f'/dev/cinder-volumes/volume-{server.volume}'
+        server.start()
+        volume = replay.Volume(
+            server.ledger, server.copy(self.node1, lender),
+            self.place(f'volume-{lv}'), self.place(f'dmclone-meta-{lv}'))
+        server.ledger = witness = replay.Witness(server.ledger, log)
+        since = log.stat().st_size
+        self.wait_flushes(server)
+        self.thaw(self.node2)
+        self.wait('the end of the hydration', lambda: (
+            server.listen(),
+            ';' not in self.row(server.volume).provider_id)[1])
+        self.wait_flushes(server)
+        return volume, witness, since
+
+    def wait_flushes(self, server: power.Server) -> None:
+        """Wait until a server has flushed often."""
+        wanted = server.ledger.flushes + 20
+
+        def often() -> bool:
+            server.listen()
+            return server.ledger.flushes > wanted
+        self.wait('flushes', often)
+
+    def place(self, lv: str) -> replay.Place:
+        """Where an LV of node 2 is on its disk."""
+        return replay.Place.parse(self.node2.run(
+            f'dmsetup table "$(lvs --devices {self.node2.disk} --noheadings '
+            f'-o lv_dm_path cinder-volumes/{lv} | tr -d " ")"').stdout)
 
 
 class ForgetfulTest(Rounds):

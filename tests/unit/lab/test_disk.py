@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import pathlib
 import random
-import struct
 import tempfile
 import unittest
 
 from lab import disk
 from lab.errors import LabError
+from tests.unit.lab import writes
 
 SECTOR = disk.SECTOR
-FLUSH, DISCARD = 1, 4
+DISCARD = 4
 SIZE = 64
 
 
@@ -37,20 +37,7 @@ class DiskTest(unittest.TestCase):
             self.addCleanup(os.close, self.handles[-1])
         self.image, self.log = self.handles
         os.write(self.image, bytes(SIZE * SECTOR))
-        self.entries = 0
-        self.end = SECTOR
-
-    def add(self, sector: int, data: bytes, flags: int = 0) -> None:
-        """Log something, as QEMU does."""
-        entry = struct.pack('<QQQQ', sector, len(data) // SECTOR, flags, 0)
-        os.pwrite(self.log, entry.ljust(SECTOR, b'\0') + data, self.end)
-        self.end += SECTOR + len(data)
-        self.entries += 1
-        os.pwrite(self.log, struct.pack(
-            '<QQQI', 0x6a736677736872, 1, self.entries, SECTOR), 0)
-
-    def flush(self) -> None:
-        self.add(0, b'', FLUSH)
+        self.written = writes.Log(self.log)
 
     def replay(self, end: int | None, seed: int = 1) -> disk.Loss:
         return disk.replay(self.log, self.image, end, random.Random(seed))
@@ -61,11 +48,11 @@ class DiskTest(unittest.TestCase):
     def test_what_is_flushed_stays(self) -> None:
         for seed in range(20):
             self.setUp()
-            self.add(3, content(1, 5))
-            self.flush()
-            self.add(4, content(2, 1))
-            self.flush()
-            loss = self.replay(self.end, seed)
+            self.written.add(3, content(1, 5))
+            self.written.flush()
+            self.written.add(4, content(2, 1))
+            self.written.flush()
+            loss = self.replay(self.written.end, seed)
             self.assertEqual(disk.Loss(), loss)
             self.assertEqual(content(1, 1) + content(2, 1),
                              self.sectors(3, 2))
@@ -75,9 +62,9 @@ class DiskTest(unittest.TestCase):
         fates = set()
         for seed in range(60):
             self.setUp()
-            self.flush()
-            self.add(8, content(1, 4))
-            loss = self.replay(self.end, seed)
+            self.written.flush()
+            self.written.add(8, content(1, 4))
+            loss = self.replay(self.written.end, seed)
             self.assertEqual(1, loss.cached)
             there = [self.sectors(8 + number, 1)
                      == content(1, 4)[number * SECTOR:][:SECTOR]
@@ -95,9 +82,9 @@ class DiskTest(unittest.TestCase):
         found = set()
         for seed in range(60):
             self.setUp()
-            self.add(0, content(1, 1))
-            self.add(1, content(2, 1))
-            self.replay(self.end, seed)
+            self.written.add(0, content(1, 1))
+            self.written.add(1, content(2, 1))
+            self.replay(self.written.end, seed)
             found.add((any(self.sectors(0, 1)), any(self.sectors(1, 1))))
         self.assertEqual(4, len(found))
 
@@ -106,8 +93,8 @@ class DiskTest(unittest.TestCase):
         for _ in range(2):
             self.setUp()
             for number in range(12):
-                self.add(4 * number, content(number + 1, 4))
-            self.replay(self.end, 5)
+                self.written.add(4 * number, content(number + 1, 4))
+            self.replay(self.written.end, 5)
             found.append(self.sectors(0, SIZE))
         self.assertEqual(*found)
 
@@ -115,15 +102,15 @@ class DiskTest(unittest.TestCase):
         lost = 0
         for seed in range(30):
             self.setUp()
-            self.flush()
-            self.add(0, content(1, 1))
-            end = self.end
-            self.flush()
+            self.written.flush()
+            self.written.add(0, content(1, 1))
+            end = self.written.end
+            self.written.flush()
             lost += self.replay(end, seed).lost
         self.assertLess(0, lost)
 
     def test_nothing_is_lost_without_a_cut(self) -> None:
-        self.add(0, content(1, 4))
+        self.written.add(0, content(1, 4))
         self.assertEqual(disk.Loss(), self.replay(None))
         self.assertEqual(content(1, 4), self.sectors(0, 4))
 
@@ -131,23 +118,23 @@ class DiskTest(unittest.TestCase):
         self.assertEqual(disk.Loss(), self.replay(0))
 
     def test_a_log_that_is_not_whole(self) -> None:
-        self.add(0, content(1, 4))
-        os.ftruncate(self.log, self.end - SECTOR)
+        self.written.add(0, content(1, 4))
+        os.ftruncate(self.log, self.written.end - SECTOR)
         with self.assertRaises(LabError):
             self.replay(None)
-        self.add(0, content(1, 4))
+        self.written.add(0, content(1, 4))
         os.pwrite(self.log, b'x', 0)
         with self.assertRaises(LabError):
             self.replay(None)
 
     def test_a_log_that_says_more_than_it_has(self) -> None:
-        self.flush()
-        self.entries += 1
-        self.flush()
+        self.written.flush()
+        self.written.entries += 1
+        self.written.flush()
         with self.assertRaises(LabError):
             self.replay(None)
 
     def test_nothing_else_is_expected(self) -> None:
-        self.add(0, b'', DISCARD)
+        self.written.add(0, b'', DISCARD)
         with self.assertRaises(LabError):
             self.replay(None)

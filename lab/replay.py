@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A volume that hydrates, at every flush of the log of its node's disk.
+
+It is read as dm-clone reads it: from the data LV where the bitmap in the
+metadata says that the region is there, else from the lender. Formats:
+drivers/md/dm-clone-metadata.c and drivers/md/persistent-data (dm-array.c,
+dm-btree-internal.h).
+"""
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+import pathlib
+import struct
+from collections.abc import Iterable, Iterator
+
+from lab import ledger
+from lab.disk import Entry, SECTOR, entries
+from lab.errors import LabError
+
+_BLOCK = 4096
+_MAGIC = 0x8af27f64
+# Magic; region size and target size (sectors), root of the bitmap.
+_SUPER_MAGIC = struct.Struct('<Q')
+_SUPER_MAGIC_AT = 32
+_SUPER_END = struct.Struct('<QQQ')
+_SUPER_END_AT = 172
+# csum, flags, block, entries, most entries, size of a value.
+_NODE = struct.Struct('<IIQIIII')
+_LEAF = 2
+# csum, most entries, entries, size of a value, block.
+_ARRAY = struct.Struct('<IIIIQ')
+# Older than anything: a sector that is not whole.
+_BROKEN: ledger.Version = (-1, -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where an LV is on its disk, in sectors."""
+
+    begin: int
+    count: int
+
+    @classmethod
+    def parse(cls, table: str) -> Place:
+        """Read the table of an LV in one piece; LabError for others."""
+        words = table.split()
+        if len(words) != 5 or words[2] != 'linear':
+            raise LabError(f'an LV in several pieces: {table}')
+        return cls(int(words[4]), int(words[1]))
+
+    def cut(self, entry: Entry) -> tuple[int, int]:
+        """First and end, in sectors of the disk, of a write's part here."""
+        return (max(entry.sector, self.begin),
+                min(entry.sector + entry.count, self.begin + self.count))
+
+
+@dataclasses.dataclass(frozen=True)
+class Bitmap:
+    """Which regions are there.
+
+    :ivar region: size of a region in sectors
+    :ivar flags: of each region, whether it is there
+    """
+
+    region: int
+    flags: tuple[bool, ...]
+
+    @property
+    def hydrated(self) -> int:
+        """How many regions are there."""
+        return sum(self.flags)
+
+    @classmethod
+    def parse(cls, metadata: bytes) -> Bitmap:
+        """The bitmap of the last commit.
+
+        :raises LabError: if the metadata is not whole
+        """
+        magic, = _SUPER_MAGIC.unpack_from(metadata, _SUPER_MAGIC_AT)
+        if magic != _MAGIC:
+            raise LabError(f'no superblock: {magic:x}')
+        region, size, root = _SUPER_END.unpack_from(metadata, _SUPER_END_AT)
+        count = -(-size // region)
+        flags = tuple(bool(byte >> bit & 1)
+                      for byte in b''.join(_words(metadata, root))
+                      for bit in range(8))
+        if len(flags) < count or any(flags[count:]):
+            raise LabError(f'a bitmap of {len(flags)} bits for {count}')
+        return cls(region, flags[:count])
+
+
+def _words(metadata: bytes, number: int) -> Iterator[bytes]:
+    """The bitmap's bytes below a node of its B-tree, in order."""
+    at = number * _BLOCK
+    _, flags, block, used, most, _, _ = _NODE.unpack_from(metadata, at)
+    if block != number:
+        raise LabError(f'block {number} of the metadata says {block}')
+    values = struct.unpack_from(f'<{used}Q', metadata,
+                                at + _NODE.size + 8 * most)
+    for child in values:
+        if flags & _LEAF:
+            yield _array(metadata, child)
+        else:
+            yield from _words(metadata, child)
+
+
+def _array(metadata: bytes, number: int) -> bytes:
+    at = number * _BLOCK
+    _, _, used, size, block = _ARRAY.unpack_from(metadata, at)
+    if block != number:
+        raise LabError(f'block {number} of the metadata says {block}')
+    begin = at + _ARRAY.size
+    return metadata[begin:begin + used * size]
+
+
+class Witness(ledger.Ledger):
+    """Remembers how long the log was when something had been said."""
+
+    def __init__(self, book: ledger.Ledger, log: pathlib.Path) -> None:
+        vars(self).update(vars(book))
+        self.said: list[tuple[int, str]] = []
+        self._log = log
+
+    def take(self, text: str) -> None:
+        self.said.append((self._log.stat().st_size, text))
+        super().take(text)
+
+
+class Volume:
+    """A borrower's volume, from before the first write of a log.
+
+    :ivar findings: what a cut would have broken, in words
+    :ivar flushes: how many flushes were looked at
+    :ivar partial: at how many of them some regions were there, not all
+    """
+
+    def __init__(self, book: ledger.Ledger, lender: bytes, data: Place,
+                 metadata: Place) -> None:
+        """Begin.
+
+        :param book: what it had to hold when it was attached
+        :param lender: a copy of the lender's areas
+        """
+        self.findings: list[str] = []
+        self.flushes = 0
+        self.partial = 0
+        self.bitmap: Bitmap | None = None
+        self._book = copy.deepcopy(book)
+        self._metadata_place = metadata
+        self._metadata = bytearray(metadata.count * SECTOR)
+        size = ledger.AREA // SECTOR
+        self._areas = [Place(data.begin + area // SECTOR, size)
+                       for area in ledger.areas(book.size)]
+        self._sectors = [area // SECTOR + within
+                         for area in ledger.areas(book.size)
+                         for within in range(size)]
+        self._lender = [
+            self._version(index, lender[index * SECTOR:][:SECTOR])
+            for index in range(len(self._sectors))]
+        self._data = len(self._sectors) * [_BROKEN]
+        self._changed = True
+
+    def _version(self, index: int, sector: bytes) -> ledger.Version:
+        version, wrong = self._book.judge(index, sector)
+        return _BROKEN if wrong else version
+
+    def replay(self, log: int, since: int, said: Iterable[tuple[int, str]],
+               omitted: Entry | None = None) -> None:
+        """Look at each flush, after it and just before the next one.
+
+        Ends where something is found.
+
+        :param log: file descriptor
+        :param since: how long the log was when the clone was ready, in bytes
+        :param said: what was said when the log had such a length
+        :param omitted: a write that is left out
+        """
+        left = sorted(said)
+        cached: list[Entry] = []
+        for entry in entries(log):
+            if entry == omitted:
+                continue
+            if not entry.flush:
+                self._write_metadata(entry, log)
+                cached.append(entry)
+                continue
+            if entry.data > since:
+                # Of what was cached, all of the metadata and nothing else.
+                self._look('before')
+            if self.findings:
+                break
+            for one in cached:
+                self._write_data(one, log)
+            cached.clear()
+            while left and left[0][0] <= entry.data:
+                self._book.take(left.pop(0)[1])
+                self._changed = True
+            if entry.data > since:
+                self.flushes += 1
+                self._look('after')
+                self.partial += bool(
+                    self.bitmap and
+                    0 < self.bitmap.hydrated < len(self.bitmap.flags))
+
+    def _write_metadata(self, entry: Entry, log: int) -> None:
+        place = self._metadata_place
+        first, end = place.cut(entry)
+        if first < end:
+            begin = (first - place.begin) * SECTOR
+            data = _read(log, entry, first, end)
+            self._metadata[begin:begin + len(data)] = data
+            self._changed = True
+
+    def _write_data(self, entry: Entry, log: int) -> None:
+        for number, area in enumerate(self._areas):
+            first, end = area.cut(entry)
+            if first >= end:
+                continue
+            data = _read(log, entry, first, end)
+            index = number * area.count + first - area.begin
+            for at in range(0, len(data), SECTOR):
+                self._data[index] = self._version(index,
+                                                  data[at:at + SECTOR])
+                index += 1
+            self._changed = True
+
+    def _look(self, when: str) -> None:
+        if not self._changed:
+            return
+        self._changed = False
+        when = f'{when} flush {self.flushes}'
+        try:
+            self.bitmap = Bitmap.parse(self._metadata)
+        except LabError as error:
+            self.findings.append(f'{when}: {error}')
+            return
+        flags, region = self.bitmap.flags, self.bitmap.region
+        self.findings += [
+            f'{when}: sector {index}: {version}, wanted {wanted}'
+            for index, (sector, here, there, wanted) in enumerate(zip(
+                self._sectors, self._data, self._lender, self._book.wanted))
+            if (version := here if flags[sector // region] else there)
+            < wanted]
+
+    def largest(self, log: int, since: int) -> Entry:
+        """The largest write to the areas since the log had a length."""
+        def inside(entry: Entry) -> int:
+            return sum(max(0, end - first) for first, end in (
+                area.cut(entry) for area in self._areas))
+        return max((entry for entry in entries(log) if entry.data > since),
+                   key=inside)
+
+
+def _read(log: int, entry: Entry, first: int, end: int) -> bytes:
+    return os.pread(log, (end - first) * SECTOR,
+                    entry.data + (first - entry.sector) * SECTOR)
