@@ -13,7 +13,7 @@ import dataclasses
 import os
 import pathlib
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from lab import ledger
 from lab.disk import Entry, SECTOR, entries
@@ -128,6 +128,22 @@ class Witness(ledger.Ledger):
         super().take(text)
 
 
+@dataclasses.dataclass(frozen=True)
+class Story:
+    """What is known of a hydration beside the log.
+
+    Lengths are those of the log at that moment, in bytes.
+
+    :ivar since: the clone was ready
+    :ivar local: the row said that the lender is not needed any more
+    :ivar said: what was said, with lengths
+    """
+
+    since: int
+    local: int
+    said: list[tuple[int, str]]
+
+
 class Volume:
     """A borrower's volume, from before the first write of a log.
 
@@ -149,6 +165,7 @@ class Volume:
         self.bitmap: Bitmap | None = None
         self._book = copy.deepcopy(book)
         self._metadata_place = metadata
+        self._superblock = Place(metadata.begin, _BLOCK // SECTOR)
         self._metadata = bytearray(metadata.count * SECTOR)
         size = ledger.AREA // SECTOR
         self._areas = [Place(data.begin + area // SECTOR, size)
@@ -157,55 +174,66 @@ class Volume:
                          for area in ledger.areas(book.size)
                          for within in range(size)]
         self._lender = [
-            self._version(index, lender[index * SECTOR:][:SECTOR])
+            self._version(index, lender[index * SECTOR:(index + 1) * SECTOR])
             for index in range(len(self._sectors))]
         self._data = len(self._sectors) * [_BROKEN]
+        self._left: list[tuple[int, str]] = []
         self._changed = True
+        self._local = False
 
     def _version(self, index: int, sector: bytes) -> ledger.Version:
         version, wrong = self._book.judge(index, sector)
         return _BROKEN if wrong else version
 
-    def replay(self, log: int, since: int, said: Iterable[tuple[int, str]],
+    def replay(self, log: int, story: Story,
                omitted: Entry | None = None) -> None:
         """Look at each flush, after it and just before the next one.
 
         Ends where something is found.
 
         :param log: file descriptor
-        :param since: how long the log was when the clone was ready, in bytes
-        :param said: what was said when the log had such a length
         :param omitted: a write that is left out
         """
-        left = sorted(said)
+        self._left = sorted(story.said)
         cached: list[Entry] = []
         for entry in entries(log):
             if entry == omitted:
                 continue
             if not entry.flush:
-                self._write_metadata(entry, log)
                 cached.append(entry)
                 continue
-            if entry.data > since:
-                # Of what was cached, all of the metadata and nothing else.
-                self._look('before')
-            if self.findings:
-                break
-            for one in cached:
-                self._write_data(one, log)
+            before = entry.data - SECTOR
+            # Of what was cached, the superblock of the metadata alone, all
+            # of the metadata, and the whole.
+            for length, place in ((before, self._superblock),
+                                  (before, self._metadata_place),
+                                  (entry.data, None)):
+                self._take(length)
+                for one in cached:
+                    if place:
+                        self._write_metadata(one, log, place)
+                    else:
+                        self._write_data(one, log)
+                if length > story.since:
+                    self._look(length >= story.local)
+                if self.findings:
+                    return
             cached.clear()
-            while left and left[0][0] <= entry.data:
-                self._book.take(left.pop(0)[1])
-                self._changed = True
-            if entry.data > since:
-                self.flushes += 1
-                self._look('after')
-                self.partial += bool(
-                    self.bitmap and
-                    0 < self.bitmap.hydrated < len(self.bitmap.flags))
+            self._count(entry.data > story.since)
 
-    def _write_metadata(self, entry: Entry, log: int) -> None:
-        place = self._metadata_place
+    def _take(self, length: int) -> None:
+        """Take in what was said until the log had this length."""
+        while self._left and self._left[0][0] <= length:
+            self._book.take(self._left.pop(0)[1])
+            self._changed = True
+
+    def _count(self, looked: bool) -> None:
+        if looked and self.bitmap:
+            self.flushes += 1
+            self.partial += (0 < self.bitmap.hydrated <
+                             len(self.bitmap.flags))
+
+    def _write_metadata(self, entry: Entry, log: int, place: Place) -> None:
         first, end = place.cut(entry)
         if first < end:
             begin = (first - place.begin) * SECTOR
@@ -226,11 +254,15 @@ class Volume:
                 index += 1
             self._changed = True
 
-    def _look(self, when: str) -> None:
-        if not self._changed:
+    def _look(self, local: bool) -> None:
+        """Compare what is there now.
+
+        :param local: nobody would look at the lender
+        """
+        if not self._changed and local == self._local:
             return
-        self._changed = False
-        when = f'{when} flush {self.flushes}'
+        self._changed, self._local = False, local
+        when = f'after {self.flushes} flushes'
         try:
             self.bitmap = Bitmap.parse(self._metadata)
         except LabError as error:
@@ -241,8 +273,8 @@ class Volume:
             f'{when}: sector {index}: {version}, wanted {wanted}'
             for index, (sector, here, there, wanted) in enumerate(zip(
                 self._sectors, self._data, self._lender, self._book.wanted))
-            if (version := here if flags[sector // region] else there)
-            < wanted]
+            if (version := here if local or flags[sector // region]
+                else there) < wanted]
 
     def largest(self, log: int, since: int) -> Entry:
         """The largest write to the areas since the log had a length."""

@@ -66,21 +66,22 @@ class StagesTest(base.NovaTest):
         server.wait_hydrated()
         self.assert_intact(server)
 
+    def each_refused(self, server: Server, when: str) -> None:
+        """Each request fails once, and then none."""
+        for request in (CREATE, COMPLETE):
+            self.refused(server, request, when)
+        self.succeeds(server)
+
     def test_lost_answers(self) -> None:
         """Cinder has done what Nova asked for, but Nova gives up."""
-        server = self.server()
-        for request in (CREATE, COMPLETE):
-            self.refused(server, request, 'after')
-        self.succeeds(server)
+        self.each_refused(self.server(), 'after')
 
     @environment.only_long
     def test_refused_requests(self) -> None:
         """Under load, as the rest of what can happen before the switch."""
         server = self.server()
         server.press(console.HEAVY)
-        for request in (CREATE, COMPLETE):
-            self.refused(server, request, 'before')
-        self.succeeds(server)
+        self.each_refused(server, 'before')
 
     @environment.only_long
     def test_memory_does_not_arrive(self) -> None:
