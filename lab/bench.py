@@ -157,7 +157,7 @@ def _run(args: argparse.Namespace) -> int:
                f'no directory for {args.json}')
     begin = time.monotonic()
     if args.races:
-        found = races.compare(24 if args.quick else 60, _PROGRAM)
+        found = races.compare(24 if args.quick else 240, _PROGRAM)
         print('\n'.join([races.HEADING, *map(str, found)]))
         if args.json:
             args.json.write_text(races.report(found))
