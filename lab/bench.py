@@ -64,18 +64,19 @@ class Suite:
     def _first_writes(self) -> list[Figure]:
         return [self._bench.first_writes(3 * self._times)]
 
-    def _volume(self) -> tuple[str, Place]:
-        """A volume of 1 GiB full of data, at home on node 1."""
-        volume = self._lab.create_volume(1, node=1)
+    def _volume(self, gib: int) -> tuple[str, Place]:
+        """A volume full of data, at home on node 1."""
+        volume = self._lab.create_volume(gib, node=1)
         place = self._bench.attach(volume, 1)
-        place.node.run(f'dd if=/dev/zero of={place.device} bs=1M count=1024 '
-                       'oflag=direct', timeout=300)
+        place.node.run(f'dd if=/dev/zero of={place.device} bs=1M '
+                       f'count={gib << 10} oflag=direct', timeout=300)
         return volume, place
 
     def _relocations(self) -> list[Figure]:
         samples: dict[str, list[float]] = {
             'hydration': [], 'dd': [], 'with': [], 'without': []}
-        volume, place = self._volume()
+        # Must not be there before all windows have been measured.
+        volume, place = self._volume(3)
         for number in range(self._times):
             self._bench.detach(place)
             place = self._bench.attach(volume, 2 - number % 2)
@@ -91,7 +92,7 @@ class Suite:
             writes]
 
     def _accounts(self) -> list[Figure]:
-        volume, place = self._volume()
+        volume, place = self._volume(1)
         bench = self._bench
         # What has changed is looked at once more by the next statistics.
         time.sleep(_MINUTE)
