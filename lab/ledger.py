@@ -86,6 +86,16 @@ def areas(size: int) -> list[int]:
     return [last * part // 3 * SECTOR for part in range(4)]
 
 
+def sector_of(number: int, starts: list[int]) -> int:
+    """Where a sector of the areas is on the device, in sectors.
+
+    :param number: counted over all areas
+    :param starts: where they begin, see areas()
+    """
+    area, within = divmod(number, AREA // SECTOR)
+    return starts[area] // SECTOR + within
+
+
 def _seal(where: int, owner: int, epoch: int, pen: int,
           write: int) -> bytes:
     body = _STAMP.pack(where, owner, epoch, pen, write)
@@ -103,9 +113,7 @@ class Program:
         self._buffer = mmap.mmap(-1, _CHUNK)
 
     def _sector(self, number: int) -> int:
-        """Where a sector of the areas is on the device."""
-        area, within = divmod(number, AREA // SECTOR)
-        return self._areas[area] // SECTOR + within
+        return sector_of(number, self._areas)
 
     def _seal(self, number: int, epoch: int, pen: int, write: int) -> bytes:
         return _seal(self._sector(number), self._owner, epoch, pen, write)
@@ -275,10 +283,9 @@ class Ledger:
         where, owner, epoch, pen, turn = _STAMP.unpack_from(sector)
         if sector != _seal(where, owner, epoch, pen, turn):
             return NEVER, 'zeros' if not any(sector) else 'torn'
-        area, within = divmod(index, AREA // SECTOR)
         if owner != self.owner:
             return NEVER, f'foreign: of {owner}'
-        if where != self._areas[area] // SECTOR + within:
+        if where != sector_of(index, self._areas):
             return NEVER, f'misplaced: of sector {where}'
         if epoch > self.epoch:
             return NEVER, f'future: {epoch}'

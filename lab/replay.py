@@ -167,12 +167,11 @@ class Volume:
         self._metadata_place = metadata
         self._superblock = Place(metadata.begin, _BLOCK // SECTOR)
         self._metadata = bytearray(metadata.count * SECTOR)
-        size = ledger.AREA // SECTOR
-        self._areas = [Place(data.begin + area // SECTOR, size)
-                       for area in ledger.areas(book.size)]
-        self._sectors = [area // SECTOR + within
-                         for area in ledger.areas(book.size)
-                         for within in range(size)]
+        starts = ledger.areas(book.size)
+        self._areas = [Place(data.begin + start // SECTOR,
+                             ledger.AREA // SECTOR) for start in starts]
+        self._sectors = [ledger.sector_of(index, starts)
+                         for index in range(len(book.wanted))]
         self._lender = [
             self._version(index, lender[index * SECTOR:(index + 1) * SECTOR])
             for index in range(len(self._sectors))]

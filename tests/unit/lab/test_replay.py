@@ -85,15 +85,13 @@ class VolumeTest(unittest.TestCase):
         self.book.epoch = 1
         self.said: list[tuple[int, str]] = []
         self.write = ledger.Pen(1, 0, 8192)[1]
-        self.sector = self.volume_sectors()[self.write.first]
+        self.sectors = [area // SECTOR + within
+                        for area in ledger.areas(SIZE)
+                        for within in range(ledger.AREA // SECTOR)]
+        self.sector = self.sectors[self.write.first]
         self.metadata(0)
         self.written.flush()
         self.since = self.written.end
-
-    @staticmethod
-    def volume_sectors() -> list[int]:
-        return [area // SECTOR + within for area in ledger.areas(SIZE)
-                for within in range(ledger.AREA // SECTOR)]
 
     def content(self, first: int, count: int, epoch: int = 0,
                 turn: int = 0) -> bytes:
@@ -110,6 +108,18 @@ class VolumeTest(unittest.TestCase):
                          self.content(region * REGION, REGION))
         return 1 << region
 
+    def arrive(self, put: bool) -> None:
+        """Make the region durable, and then its bit.
+
+        :param put: with the write
+        """
+        bit = self.hydrate()
+        if put:
+            self.put()
+        self.written.flush()
+        self.metadata(bit)
+        self.written.flush()
+
     def put(self) -> None:
         """Write there."""
         self.written.add(DATA.begin + self.sector, self.content(
@@ -118,23 +128,21 @@ class VolumeTest(unittest.TestCase):
     def say(self) -> None:
         self.said.append((self.written.end, 'F 1 0 1\n'))
 
+    def lender(self) -> bytes:
+        return b''.join(self.content(sector, 1) for sector in self.sectors)
+
     def replay(self, lender: bytes | None = None,
                local: int = 1 << 30,
                omit: bool = False) -> replay.Volume:
-        lender = lender or b''.join(
-            self.content(sector, 1) for sector in self.volume_sectors())
-        volume = replay.Volume(self.book, lender, DATA, METADATA)
+        volume = replay.Volume(self.book, lender or self.lender(), DATA,
+                               METADATA)
         volume.replay(
             self.log, replay.Story(self.since, local, self.said),
             volume.largest(self.log, self.since) if omit else None)
         return volume
 
     def test_as_it_must_be(self) -> None:
-        bit = self.hydrate()
-        self.put()
-        self.written.flush()
-        self.metadata(bit)
-        self.written.flush()
+        self.arrive(put=True)
         self.say()
         self.written.flush()
         volume = self.replay()
@@ -148,14 +156,11 @@ class VolumeTest(unittest.TestCase):
         volume = self.replay()
         self.assertEqual(
             sum(sector // REGION == self.sector // REGION
-                for sector in self.volume_sectors()), len(volume.findings))
+                for sector in self.sectors), len(volume.findings))
         self.assertIn('after 0 flushes: sector ', volume.findings[0])
 
     def test_what_was_said_before_it_was_flushed(self) -> None:
-        bit = self.hydrate()
-        self.written.flush()
-        self.metadata(bit)
-        self.written.flush()
+        self.arrive(put=False)
         self.put()
         self.say()
         self.written.flush()
@@ -190,10 +195,7 @@ class VolumeTest(unittest.TestCase):
         self.assertEqual(8192, len(self.replay(local=local).findings))
 
     def test_what_was_flushed_is_not_there(self) -> None:
-        bit = self.hydrate()
-        self.written.flush()
-        self.metadata(bit)
-        self.written.flush()
+        self.arrive(put=False)
         self.say()
         self.written.flush()
         volume = self.replay()
@@ -211,8 +213,7 @@ class VolumeTest(unittest.TestCase):
         self.assertEqual(self.write.count, len(self.replay().findings))
 
     def test_a_lender_that_has_lost_something(self) -> None:
-        lender = bytearray(b''.join(
-            self.content(sector, 1) for sector in self.volume_sectors()))
+        lender = bytearray(self.lender())
         lender[5 * SECTOR:6 * SECTOR] = bytes(SECTOR)
         self.written.flush()
         volume = self.replay(bytes(lender))
@@ -227,11 +228,7 @@ class VolumeTest(unittest.TestCase):
                       self.replay().findings[0])
 
     def test_a_write_that_is_left_out(self) -> None:
-        bit = self.hydrate()
-        self.put()
-        self.written.flush()
-        self.metadata(bit)
-        self.written.flush()
+        self.arrive(put=True)
         self.assertEqual([], self.replay().findings)
         self.assertNotEqual([], self.replay(omit=True).findings)
 
