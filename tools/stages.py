@@ -32,6 +32,13 @@ IN_LABS = {'functional': LABS,
            'nova': (*LABS, '--group-regex', r'([^.]+\.)+')}
 # How much of a failed stage's log is shown.
 TAIL_LINES = 40
+# How much of each traceback is repeated below the log.
+ERROR_LINES = 8
+# In what stestr prints: a test that failed, and what it raised.
+_FAILED = re.compile(r'^\{\d+\} (\S+) [^\n]*FAILED\n(.*?)'
+                     r'(?=^\{\d+\} |^=+\nFailed |\Z)', re.M | re.S)
+_RAISED = re.compile(r'^Captured traceback\S*:\n~+\n(.*?)(?=^Captured |\Z)',
+                     re.M | re.S)
 # How long an interrupted stage may take to clean up, in seconds.
 GRACE = 60
 
@@ -91,6 +98,7 @@ class Run:
             passed, failed = 0, 0
             if _stream_number(results) != before:
                 passed, failed = count(results)
+                print(raised((LOGS / f'{name}.log').read_text()), end='')
             if not failed and (failure or not passed):
                 failed = 1
                 failure = failure or StageFailed('no test was run')
@@ -159,6 +167,16 @@ def count(results: Sequence[str]) -> tuple[int, int]:
         input=stream.stdout, stdout=subprocess.PIPE).stdout.decode()
     numbers = dict(re.findall(r'^(\w+) tests:\s+(\d+)$', stats, re.M))
     return int(numbers.get('Passed', 0)), int(numbers.get('Failed', 0))
+
+
+def raised(log: str) -> str:
+    """The ends of what failed tests raised, to be seen at a log's end."""
+    found = []
+    for test, details in _FAILED.findall(log):
+        for text in _RAISED.findall(details):
+            lines = [line for line in text.splitlines() if line.strip()]
+            found += [test, *lines[-ERROR_LINES:]]
+    return ''.join(f'{line}\n' for line in found)
 
 
 def stestr(binaries: pathlib.Path, repository: pathlib.Path,

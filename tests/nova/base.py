@@ -2,9 +2,12 @@
 """What every test with Nova starts from and is measured by."""
 from __future__ import annotations
 
+import contextlib
+
 import testtools
 
 from lab.compute.server import LIMIT, Server
+from lab.errors import LabError
 from lab.processes import wait_for
 from tests.functional import checker
 from tests.functional import environment as labs
@@ -59,11 +62,16 @@ class NovaTest(testtools.TestCase):
         A report that RabbitMQ has lost keeps a service from the next one
         until rpc_response_timeout.
         """
-        def reporting() -> bool:
+        def silent() -> list[str]:
             found = [each for ask in (self.lab.cinder, self.lab.nova)
                      for each in ask('GET', '/os-services')['services']]
-            return all(each['state'] == 'up' for each in found)
-        wait_for('every service to report', reporting, LIMIT, 1)
+            return [f'{each["binary"]} on {each["host"]} since '
+                    f'{each["updated_at"]}' for each in found
+                    if each['state'] != 'up']
+        with contextlib.suppress(LabError):
+            wait_for('every service to report', lambda: not silent(), LIMIT,
+                     1)
+        self.assertEqual([], silent())
 
     # -- what tests do ------------------------------------------------------
 
