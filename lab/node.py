@@ -18,6 +18,16 @@ from lab.processes import Group, run, wait_for
 _INIT = pathlib.Path(__file__).with_name('node-init')
 _STATE_MIB = 512
 _HOLD = 'exec 3<>"$1"; echo open; exec sleep infinity'
+# The kernel of a node sets its timer for one alarm at a time, and forgets an
+# alarm that comes while it handles one (unblock_signals,
+# arch/um/os-Linux/signal.c): time may stand still in the node from then on.
+# Any alarm makes it look at its clock and set the timer again. Until it
+# listens to them, they are ignored.
+ALARMED = '''
+trap "" ALRM
+while [ -e /proc/$$/exe ]; do kill -ALRM $$; sleep 1; done 2>/dev/null &
+exec "$@"
+'''
 # Of the servers of volatile disks.
 _FIRST_PORT = 10809
 
@@ -68,12 +78,11 @@ class Node:
 
     def start(self) -> None:
         """Switch the node on; wait_booted() tells when it is usable."""
-        if self._group.members():
+        if self.running():
             raise LabError(f'{self.name} is running already')
+        self._end()
         self.directory.mkdir(parents=True, exist_ok=True)
         self._make_disks()
-        # A stale socket directory of a killed kernel stops the next one.
-        shutil.rmtree(self.directory / 'uml', ignore_errors=True)
         (self.directory / 'uml').mkdir()
         number = self.number
         env = {
@@ -85,7 +94,8 @@ class Node:
             'DISK': self.disk,
         }
         argv = self._network.argv(
-            'linux.uml', f'mem={self._size.memory_mib}M',
+            'sh', '-c', ALARMED, 'sh', 'linux.uml',
+            f'mem={self._size.memory_mib}M',
             'rootfstype=hostfs', 'rootflags=/', 'ro', f'init={_INIT}',
             *self._attached(),
             self._interface(0, 'data'), self._interface(1, 'mgmt'),
@@ -167,6 +177,7 @@ class Node:
 
     def _end(self) -> None:
         self._group.kill()
+        # That of a killed kernel stops the next one.
         shutil.rmtree(self.directory / 'uml', ignore_errors=True)
 
     def reboot(self, wait: bool = True) -> None:
