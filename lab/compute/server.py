@@ -159,4 +159,4 @@ class Server:
             for node in self._lab.nodes:
                 node.run(_HURRY, check=False)
             return False
-        wait_for('the end of the hydration', done, LIMIT, 1)
+        wait_for('the end of the hydration', done, LIMIT, 3)
