@@ -26,10 +26,10 @@ TOX = 'tox>=4.11,<5'
 PYTHON = '/usr/bin/python3'
 # Tests in labs run in so many of them at once: a lab often waits.
 LABS = ('--concurrency', '2')
-# The stages that need labs, each with how its tests are shared out. A server
-# that boots takes long, so that a class of tests stays in one lab.
-IN_LABS = {'functional': LABS,
-           'nova': (*LABS, '--group-regex', r'([^.]+\.)+')}
+# The stages that need labs, each with how its tests are shared out. Those that
+# start something of their own beside the lab stay together.
+IN_LABS = {'functional': (*LABS, '--group-regex', r'.*test_(galera|power)\.'),
+           'nova': LABS}
 # How much of a failed stage's log is shown.
 TAIL_LINES = 40
 # How much of each traceback is repeated below the log.
