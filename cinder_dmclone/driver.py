@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import typing
 
-from cinder import coordination
 from cinder import exception
 from cinder.image import image_utils
 from cinder import interface
@@ -168,5 +167,4 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
 
     @classmethod
     def clean_volume_file_locks(cls, volume_id: str) -> None:
-        coordination.synchronized_remove(
-            world_module.LOCK_NAME % volume_id)
+        world_module.Locks.forget(volume_id)

@@ -98,7 +98,11 @@ def _key() -> bytes:
         with os.fdopen(handle, 'wb') as draft_file:
             draft_file.write(secrets.token_bytes(32))
             draft_file.flush()
-            os.fsync(draft_file.fileno())
+            if os.geteuid() == 0:
+                # An operator may be the first to run anything here.
+                owner = os.stat(CONF.state_path)
+                os.fchown(handle, owner.st_uid, owner.st_gid)
+            os.fsync(handle)
         try:
             os.link(draft, path)
         except FileExistsError:

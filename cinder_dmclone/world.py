@@ -22,7 +22,9 @@ if typing.TYPE_CHECKING:
     from cinder_dmclone.iscsi import exporter as exporter_module
     from cinder_dmclone.iscsi import importer as importer_module
 
-LOCK_NAME = 'dmclone-%s'
+# With the node: a backend of [coordination] may be shared by all nodes, and a
+# node asks others while it holds its own lock.
+_LOCK_NAME = 'dmclone-{node}-{volume}'
 
 
 class Clock(typing.Protocol):
@@ -67,7 +69,7 @@ class Settings:
 
 
 class Locks:
-    """One lock per volume on this node, shared by its processes."""
+    """One lock per volume and node, shared by the node's processes."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -79,7 +81,8 @@ class Locks:
         :param seconds: how long to wait for it
         :raises VolumeLocked: if it is still taken then
         """
-        lock = coordination.COORDINATOR.get_lock(LOCK_NAME % volume_id)
+        lock = coordination.COORDINATOR.get_lock(
+            _LOCK_NAME.format(node=self._node, volume=volume_id))
         try:
             taken = lock.acquire(blocking=seconds)
         except tooz_coordination.LockAcquireFailed:
@@ -91,6 +94,15 @@ class Locks:
             yield
         finally:
             lock.release()
+
+    @staticmethod
+    def forget(volume_id: str) -> None:
+        """Remove what locks of a deleted volume have left on this host.
+
+        For a class method of Cinder that does not know its node.
+        """
+        coordination.synchronized_remove(
+            _LOCK_NAME.format(node='*', volume=volume_id))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import typing
 
+from cinder_dmclone.dm import status
 from cinder_dmclone import facts
 from cinder_dmclone import names
 from cinder_dmclone import world as world_module
+
+_BAD = {status.Mode.RO: 'read-only', status.Mode.FAIL: 'failed'}
 
 
 def lines(world: world_module.World) -> typing.Iterator[str]:
@@ -19,6 +22,8 @@ def lines(world: world_module.World) -> typing.Iterator[str]:
 def describe(unit: facts.Unit) -> str:
     """One LV in words: its role, its hydration, who uses it."""
     words = [_role(unit)]
+    if unit.clone and unit.clone.mode is not status.Mode.RW:
+        words.append(f'ERROR: its clone is {_BAD[unit.clone.mode]}')
     if unit.clone and unit.clone.total:
         done = 100 * unit.clone.hydrated // unit.clone.total
         path = 'path up' if unit.source and unit.source.usable else 'NO PATH'

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The secret of a node, whoever is the first to need it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+import unittest
+
+from cinder.common import config
+
+from cinder_dmclone import setup
+from tests.unit import base
+
+STRANGER = 4711
+
+
+class KeyTest(base.TestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        config.CONF.set_override('state_path', self.folder)
+        self.addCleanup(config.CONF.clear_override, 'state_path')
+
+    def made(self) -> os.stat_result:
+        name, = os.listdir(self.folder)
+        return os.stat(os.path.join(self.folder, name))
+
+    def test_it_is_made_once_and_for_one_user(self) -> None:
+        key = setup._key()
+        self.assertEqual(32, len(key))
+        self.assertEqual(key, setup._key())
+        self.assertEqual(0o600, stat.S_IMODE(self.made().st_mode))
+
+    @unittest.skipIf(os.geteuid(), 'root only')
+    def test_of_root_it_is_the_services(self) -> None:
+        os.chown(self.folder, STRANGER, STRANGER)
+        setup._key()
+        self.assertEqual(STRANGER, self.made().st_uid)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Locks of volumes, with the real coordinator that nodes may share."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import unittest.mock
+
+from cinder import coordination
+from tooz import coordination as tooz_coordination
+
+from cinder_dmclone import driver
+from cinder_dmclone import exceptions
+from cinder_dmclone import world
+from tests.unit import base
+
+VOLUME = '70000000-0000-4000-8000-000000000001'
+OTHER = '70000000-0000-4000-8000-000000000002'
+# In seconds.
+SHORT, LONG = 0.05, 60
+
+
+class LocksTest(base.TestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        shared = tooz_coordination.get_coordinator(
+            f'file://{self.folder}', b'test')
+        shared.start()
+        self.addCleanup(shared.stop)
+        for name, value in (
+                ('coordinator', shared),
+                ('_file_path', os.path.join(self.folder, 'cinder-'))):
+            patch = unittest.mock.patch.object(
+                coordination.COORDINATOR, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.a, self.b = world.Locks('a@dmclone'), world.Locks('b@dmclone')
+
+    def test_a_node_that_asks_another_does_not_wait_for_itself(self) -> None:
+        with self.a.volume(VOLUME, LONG), self.b.volume(VOLUME, LONG):
+            pass
+
+    def test_one_at_a_time_on_a_node(self) -> None:
+        with self.a.volume(VOLUME, LONG):
+            with self.a.volume(OTHER, LONG):
+                pass
+            again = self.a.volume(VOLUME, SHORT)
+            self.assertRaises(exceptions.VolumeLocked, again.__enter__)
+        with self.a.volume(VOLUME, LONG):
+            pass
+
+    def test_a_deleted_volume_leaves_no_files(self) -> None:
+        for volume in (VOLUME, OTHER):
+            with self.a.volume(volume, LONG), self.b.volume(volume, LONG):
+                pass
+        driver.DMCloneVolumeDriver.clean_volume_file_locks(VOLUME)
+        self.assertEqual(
+            [f'cinder-dmclone-{node}@dmclone-{OTHER}' for node in 'ab'],
+            sorted(name for name in os.listdir(self.folder)
+                   if name.startswith('cinder-')))
