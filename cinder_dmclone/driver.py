@@ -99,6 +99,13 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         except exceptions.DeviceBusy as error:
             raise exception.VolumeIsBusy(volume_name=volume.name) from error
 
+    def unmanage(self, volume: typing.Any) -> None:
+        """Refused: the data of a volume without a row is erased.
+
+        Cinder's own does nothing, and then deletes the row.
+        """
+        raise exceptions.UnmanageRefused(volume=volume.id)
+
     def extend_volume(self, volume: typing.Any, new_size: int) -> None:
         self._node.extend(volume.id, new_size)
 

@@ -30,6 +30,11 @@ class CommandTimeout(DMCloneException):
     message = "Command %(command)s did not end within %(seconds)s seconds."
 
 
+class UnmanageRefused(DMCloneException):
+    message = ("Volume %(volume)s cannot be unmanaged: this driver erases "
+               "what has no volume. Nothing was changed.")
+
+
 class DeviceBusy(DMCloneException):
     message = "Device %(device)s is in use."
 

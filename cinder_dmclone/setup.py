@@ -10,6 +10,7 @@ import time
 import typing
 
 from cinder import exception
+from cinder.volume import configuration as cinder_configuration
 from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_utils import netutils
@@ -20,6 +21,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.iscsi import exporter
 from cinder_dmclone.iscsi import importer
 from cinder_dmclone import lvm
+from cinder_dmclone import opts
 from cinder_dmclone import rows
 from cinder_dmclone import rpc
 from cinder_dmclone import units
@@ -31,6 +33,9 @@ CONF = cfg.CONF
 RULES = '*-cinder-dmclone.rules'
 RULE_FOLDERS = ('/etc/udev/rules.d', '/run/udev/rules.d',
                 '/usr/lib/udev/rules.d', '/lib/udev/rules.d')
+
+# What is in front of the name of the class in ``volume_driver``.
+DRIVER = 'cinder_dmclone.'
 
 KEY_FILE = 'dmclone.key'
 TARGETS = ('clone', 'delay', 'error', 'linear', 'multipath')
@@ -130,8 +135,8 @@ def check(world: world_module.World) -> None:
     """
     # Commands may say more than one line.
     problems = [' '.join(line.split()) for check_one in (
-        _check_groups, _check_kernel, _check_iscsi, _check_udev,
-        _check_settings) for line in check_one(world)]
+        _check_groups, _check_neighbours, _check_kernel, _check_iscsi,
+        _check_udev, _check_settings) for line in check_one(world)]
     if problems:
         raise exception.VolumeBackendAPIException(data='\n'.join(problems))
     for group in (world.group, world.meta_group):
@@ -152,6 +157,30 @@ def _check_groups(world: world_module.World) -> typing.Iterator[str]:
             yield (f'Volume group {group.name} ({option}) is too small: it '
                    f'has {report.size} bytes, {SMALLEST[option]} are the '
                    'least.')
+
+
+def _check_neighbours(world: world_module.World) -> typing.Iterator[str]:
+    """One backend would take what is another's for leftovers."""
+    ours = {world.group.name, world.meta_group.name}
+    for name, theirs in groups_of_others(world.settings.backend):
+        for group in sorted(ours & theirs):
+            yield (f'Volume group {group} is used by the backend [{name}] '
+                   'too: each needs groups of its own.')
+
+
+def groups_of_others(backend: str) -> typing.Iterator[
+        tuple[str, set[str]]]:
+    """The volume groups of this driver's other backends on this host."""
+    # Of cinder-volume, which has it already; it takes long to load.
+    from cinder.volume import manager
+    for name in CONF.enabled_backends or ():
+        config = cinder_configuration.Configuration(
+            [*manager.volume_backend_opts, *opts.all_opts],
+            config_group=name)
+        if name != backend and config.volume_driver.startswith(DRIVER):
+            yield name, {config.volume_group,
+                         config.dmclone_metadata_volume_group
+                         or config.volume_group}
 
 
 def _said(error: exceptions.DMCloneException) -> str:

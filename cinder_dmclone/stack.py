@@ -100,12 +100,18 @@ def top(unit: Unit) -> str:
 def openers(world: World, unit: Unit) -> int:
     """How often the volume is open on this node, as the kernel counts.
 
-    A clone that was swapped out keeps the data LV open until it is removed.
+    What was swapped out keeps the data LV open until it is removed: the clone,
+    and the source if it was pointed there.
     """
     count = world.dm.open_count(top(unit))
+    if unit.tags.source:
+        return count
     clone = unit.device(names.clone(unit.lv))
-    if clone and not _clone_in_use(unit):
+    if clone:
         count += world.dm.open_count(clone.devnum) - 1
+    source = unit.device(names.source(unit.lv))
+    if source and source.table.has_path(_data(unit).devnum):
+        count -= 1
     return count
 
 

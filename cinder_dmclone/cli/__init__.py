@@ -31,8 +31,6 @@ from cinder_dmclone import world as world_module
 
 CONF = cfg.CONF
 
-DRIVER = 'cinder_dmclone.'
-
 # The options of cinder-volume itself that say which backends there are; its
 # modules are not loaded here.
 SERVICE_OPTS = (cfg.StrOpt('volume_driver'), cfg.StrOpt('backend_host'))
@@ -52,7 +50,8 @@ def worlds(backends: typing.Collection[str]) -> typing.Iterator[
         config = configuration.Configuration(
             [*SERVICE_OPTS, *cinder_driver.volume_opts,
              *cinder_driver.iser_opts, *opts.all_opts], config_group=name)
-        if (config.safe_get('volume_driver') or '').startswith(DRIVER):
+        driver = config.safe_get('volume_driver') or ''
+        if driver.startswith(setup.DRIVER):
             host = config.safe_get('backend_host') or CONF.host
             yield setup.make_world(config, f'{host}@{name}')
 

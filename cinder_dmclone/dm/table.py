@@ -260,6 +260,12 @@ class Table:
         return any(isinstance(segment.target, Multipath)
                    and segment.target.queue for segment in self.segments)
 
+    def has_path(self, device: str) -> bool:
+        """Whether a multipath device has this one, 'major:minor'."""
+        return any(isinstance(segment.target, Multipath)
+                   and segment.target.path == device
+                   for segment in self.segments)
+
     def has(self, kind: type[Target]) -> bool:
         """Whether a segment maps to this kind of target."""
         return any(isinstance(segment.target, kind)

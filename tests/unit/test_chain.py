@@ -105,6 +105,16 @@ class ChainTest(base.CloudTestCase):
         self.cloud.settle()
         self.assert_settled(self.data)
 
+    def test_on_between_the_swap_and_its_record(self) -> None:
+        """What was swapped out counts neither as a writer nor as a reader."""
+        self.move(self.b)
+        self.cloud.before = self._kill_before_the_record
+        self.cloud.settle()
+        self.cloud.before = lambda call: None
+        self.b.process = self.b.make_process()
+        self.move(self.c)
+        self.assert_moved()
+
     def _kill_before_the_record(self, call: ports.Call) -> None:
         if (call.port, call.method) == ('importer', 'logout'):
             self.cloud.nodes[call.node].kill()

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backends of one node keep off each other's volume groups."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+
+from tests.unit import base
+
+CONF = '''
+[DEFAULT]
+enabled_backends = first,foreign,second,third
+[backend_defaults]
+volume_driver = cinder_dmclone.driver.DMCloneVolumeDriver
+[first]
+volume_group = one
+[foreign]
+volume_driver = cinder.volume.drivers.lvm.LVMVolumeDriver
+volume_group = one
+[second]
+volume_group = two
+dmclone_metadata_volume_group = one
+[third]
+volume_group = three
+'''
+# In a process of its own: the options are global. As cinder-volume does it.
+PROGRAM = '''
+import sys
+import types
+from cinder.cmd import volume
+from cinder_dmclone import driver
+from cinder_dmclone import setup
+
+volume.CONF(['--config-file', sys.argv[1]], project='cinder')
+backend, group, meta = sys.argv[2:]
+for line in setup._check_neighbours(types.SimpleNamespace(
+        settings=types.SimpleNamespace(backend=backend),
+        group=types.SimpleNamespace(name=group),
+        meta_group=types.SimpleNamespace(name=meta))):
+    print(line)
+'''
+
+
+class NeighboursTest(base.TestCase):
+
+    def check(self, *words: str) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, 'cinder.conf')
+            with open(path, 'w', encoding='utf-8') as file:
+                file.write(CONF)
+            done = subprocess.run(
+                [sys.executable, '-W', 'ignore', '-c', PROGRAM, path, *words],
+                text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(0, done.returncode, done.stderr)
+        return done.stdout
+
+    def test_the_group_that_another_has_for_metadata(self) -> None:
+        self.assertEqual(
+            'Volume group one is used by the backend [second] too: each '
+            'needs groups of its own.\n', self.check('first', 'one', 'one'))
+
+    def test_both_groups(self) -> None:
+        found = self.check('fourth', 'two', 'three')
+        self.assertIn('group two is used by the backend [second]', found)
+        self.assertIn('group three is used by the backend [third]', found)
+
+    def test_groups_of_its_own(self) -> None:
+        self.assertEqual('', self.check('third', 'three', 'three'))
