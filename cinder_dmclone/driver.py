@@ -68,7 +68,9 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         self._stats_source = stats.Stats(self._world, self.configuration)
 
     def check_for_setup_error(self) -> None:
-        setup.check(self._world)
+        # It is where the driver was loaded from; elsewhere that takes long.
+        from cinder.volume import manager
+        setup.check(self._world, manager.volume_backend_opts)
 
     def set_initialized(self) -> None:
         """Begin to answer peers and to reconcile.

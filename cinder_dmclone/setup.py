@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import glob
 import os
 import secrets
@@ -128,15 +129,19 @@ def _eraser(config: typing.Any) -> typing.Callable[[str, units.Bytes], None]:
     return erase
 
 
-def check(world: world_module.World) -> None:
+def check(world: world_module.World,
+          service_opts: typing.Iterable[cfg.Opt]) -> None:
     """Find what is missing on this node and say all of it; activate the LVs.
 
+    :param service_opts: those that tell the driver of a backend, as this
+        process has them
     :raises VolumeBackendAPIException: one line for each problem
     """
     # Commands may say more than one line.
     problems = [' '.join(line.split()) for check_one in (
-        _check_groups, _check_neighbours, _check_kernel, _check_iscsi,
-        _check_udev, _check_settings) for line in check_one(world)]
+        _check_groups, functools.partial(_check_neighbours, service_opts),
+        _check_kernel, _check_iscsi, _check_udev, _check_settings)
+        for line in check_one(world)]
     if problems:
         raise exception.VolumeBackendAPIException(data='\n'.join(problems))
     for group in (world.group, world.meta_group):
@@ -159,28 +164,21 @@ def _check_groups(world: world_module.World) -> typing.Iterator[str]:
                    'least.')
 
 
-def _check_neighbours(world: world_module.World) -> typing.Iterator[str]:
+def _check_neighbours(service_opts: typing.Iterable[cfg.Opt],
+                      world: world_module.World) -> typing.Iterator[str]:
     """One backend would take what is another's for leftovers."""
     ours = {world.group.name, world.meta_group.name}
-    for name, theirs in groups_of_others(world.settings.backend):
+    for name in CONF.enabled_backends or ():
+        if name == world.settings.backend:
+            continue
+        config = cinder_configuration.Configuration(
+            [*service_opts, *opts.all_opts], config_group=name)
+        if not (config.volume_driver or '').startswith(DRIVER):
+            continue
+        theirs = {config.volume_group, config.dmclone_metadata_volume_group}
         for group in sorted(ours & theirs):
             yield (f'Volume group {group} is used by the backend [{name}] '
                    'too: each needs groups of its own.')
-
-
-def groups_of_others(backend: str) -> typing.Iterator[
-        tuple[str, set[str]]]:
-    """The volume groups of this driver's other backends on this host."""
-    # Of cinder-volume, which has it already; it takes long to load.
-    from cinder.volume import manager
-    for name in CONF.enabled_backends or ():
-        config = cinder_configuration.Configuration(
-            [*manager.volume_backend_opts, *opts.all_opts],
-            config_group=name)
-        if name != backend and config.volume_driver.startswith(DRIVER):
-            yield name, {config.volume_group,
-                         config.dmclone_metadata_volume_group
-                         or config.volume_group}
 
 
 def _said(error: exceptions.DMCloneException) -> str:

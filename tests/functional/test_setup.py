@@ -35,7 +35,7 @@ objects.register_all()
 priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
 (world,) = cli.worlds([])
 try:
-    setup.check(world)
+    setup.check(world, cli.SERVICE_OPTS)
 except exception.VolumeBackendAPIException as error:
     print(error.msg.partition(': ')[2])
 '''

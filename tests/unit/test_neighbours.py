@@ -30,13 +30,16 @@ volume_group = three
 PROGRAM = '''
 import sys
 import types
+from cinder import objects
+objects.register_all()
 from cinder.cmd import volume
-from cinder_dmclone import driver
+from cinder.volume import manager
 from cinder_dmclone import setup
 
 volume.CONF(['--config-file', sys.argv[1]], project='cinder')
 backend, group, meta = sys.argv[2:]
-for line in setup._check_neighbours(types.SimpleNamespace(
+for line in setup._check_neighbours(
+        manager.volume_backend_opts, types.SimpleNamespace(
         settings=types.SimpleNamespace(backend=backend),
         group=types.SimpleNamespace(name=group),
         meta_group=types.SimpleNamespace(name=meta))):
