@@ -174,10 +174,11 @@ class Servers(Api):
         That is "completed", "error", "failed" or "cancelled".
         """
         def ended() -> str:
-            found = self.server(server)
+            # That it migrates is known before there is a migration.
+            if self.server(server)['OS-EXT-STS:task_state'] is not None:
+                return ''
             status = str(self.migrations(server)[0]['status'])
-            resting = found['OS-EXT-STS:task_state'] is None
-            return status if resting and status in _ENDED else ''
+            return status if status in _ENDED else ''
         return str(wait_for(f'end of the migration of server {server}',
                             ended, timeout, 0.5))
 
