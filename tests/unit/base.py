@@ -4,6 +4,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
+import tempfile
 import typing
 import unittest
 
@@ -22,6 +26,27 @@ class TestCase(unittest.TestCase):
         super().setUp()
         logging.disable(logging.CRITICAL)
         self.addCleanup(logging.disable, logging.NOTSET)
+
+    def folder(self) -> str:
+        """A directory that goes with the test."""
+        found = tempfile.TemporaryDirectory()
+        self.addCleanup(found.cleanup)
+        return found.name
+
+    def run_with_config(self, config: str, program: str, *words: str
+                        ) -> subprocess.CompletedProcess[str]:
+        """Run a program in a process of its own: options are global.
+
+        :param config: a cinder.conf, in which {state} is a directory
+        """
+        state = self.folder()
+        path = os.path.join(state, 'cinder.conf')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(config.format(state=state))
+        return subprocess.run(
+            [sys.executable, '-W', 'ignore', '-c', program,
+             '--config-file', path, *words], text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 class CloudTestCase(TestCase):

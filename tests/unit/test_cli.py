@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
-import tempfile
 
 from tests.unit import base
 
@@ -29,7 +26,6 @@ target_ip_address = 192.0.2.1
 volume_group = two
 '''
 
-# In a process of its own: the options are global.
 MAIN = '''
 import sys
 from cinder_dmclone import cli
@@ -69,14 +65,7 @@ class CommandLineTest(base.TestCase):
 
     def call(self, program: str,
              *words: str) -> subprocess.CompletedProcess[str]:
-        with tempfile.TemporaryDirectory() as state:
-            path = os.path.join(state, 'cinder.conf')
-            with open(path, 'w', encoding='utf-8') as file:
-                file.write(CONF.format(state=state))
-            return subprocess.run(
-                [sys.executable, '-W', 'ignore', '-c', program,
-                 '--config-file', path, *words], text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return self.run_with_config(CONF, program, *words)
 
     def test_backends_of_this_driver(self) -> None:
         self.assertEqual(['node1@first one 90.0', 'other@second two 90.0'],

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 import unittest
 
 from cinder.common import config
@@ -20,15 +19,13 @@ class KeyTest(base.TestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        config.CONF.set_override('state_path', self.folder)
+        self.state = self.folder()
+        config.CONF.set_override('state_path', self.state)
         self.addCleanup(config.CONF.clear_override, 'state_path')
 
     def made(self) -> os.stat_result:
-        name, = os.listdir(self.folder)
-        return os.stat(os.path.join(self.folder, name))
+        name, = os.listdir(self.state)
+        return os.stat(os.path.join(self.state, name))
 
     def test_it_is_made_once_and_for_one_user(self) -> None:
         key = setup._key()
@@ -38,6 +35,6 @@ class KeyTest(base.TestCase):
 
     @unittest.skipIf(os.geteuid(), 'root only')
     def test_of_root_it_is_the_services(self) -> None:
-        os.chown(self.folder, STRANGER, STRANGER)
+        os.chown(self.state, STRANGER, STRANGER)
         setup._key()
         self.assertEqual(STRANGER, self.made().st_uid)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import unittest.mock
 
 from cinder import coordination
@@ -25,16 +24,14 @@ class LocksTest(base.TestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        self.files = self.folder()
         shared = tooz_coordination.get_coordinator(
-            f'file://{self.folder}', b'test')
+            f'file://{self.files}', b'test')
         shared.start()
         self.addCleanup(shared.stop)
         for name, value in (
                 ('coordinator', shared),
-                ('_file_path', os.path.join(self.folder, 'cinder-'))):
+                ('_file_path', os.path.join(self.files, 'cinder-'))):
             patch = unittest.mock.patch.object(
                 coordination.COORDINATOR, name, value)
             patch.start()
@@ -61,5 +58,5 @@ class LocksTest(base.TestCase):
         driver.DMCloneVolumeDriver.clean_volume_file_locks(VOLUME)
         self.assertEqual(
             [f'cinder-dmclone-{node}@dmclone-{OTHER}' for node in 'ab'],
-            sorted(name for name in os.listdir(self.folder)
+            sorted(name for name in os.listdir(self.files)
                    if name.startswith('cinder-')))

@@ -3,11 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
-
 from tests.unit import base
 
 CONF = '''
@@ -26,7 +21,7 @@ dmclone_metadata_volume_group = one
 [third]
 volume_group = three
 '''
-# In a process of its own: the options are global. As cinder-volume does it.
+# As cinder-volume does it.
 PROGRAM = '''
 import sys
 import types
@@ -36,8 +31,8 @@ from cinder.cmd import volume
 from cinder.volume import manager
 from cinder_dmclone import setup
 
-volume.CONF(['--config-file', sys.argv[1]], project='cinder')
-backend, group, meta = sys.argv[2:]
+volume.CONF(sys.argv[1:3], project='cinder')
+backend, group, meta = sys.argv[3:]
 for line in setup._check_neighbours(
         manager.volume_backend_opts, types.SimpleNamespace(
         settings=types.SimpleNamespace(backend=backend),
@@ -50,13 +45,7 @@ for line in setup._check_neighbours(
 class NeighboursTest(base.TestCase):
 
     def check(self, *words: str) -> str:
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, 'cinder.conf')
-            with open(path, 'w', encoding='utf-8') as file:
-                file.write(CONF)
-            done = subprocess.run(
-                [sys.executable, '-W', 'ignore', '-c', PROGRAM, path, *words],
-                text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        done = self.run_with_config(CONF, PROGRAM, *words)
         self.assertEqual(0, done.returncode, done.stderr)
         return done.stdout
 
