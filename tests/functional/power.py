@@ -21,7 +21,7 @@ if typing.TYPE_CHECKING:
 _LATER = 600
 
 
-# As doc/source/failures.rst says of a volume group that is not found.
+# As doc/source/admin/failures.rst says of a volume group that is not found.
 _REPAIR = r'''
 vgs cinder-volumes >/dev/null 2>&1 && exit
 set -e

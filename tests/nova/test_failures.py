@@ -157,9 +157,10 @@ class TrapsTest(base.NovaTest):
         self.attach_anew(server)
 
     def attach_anew(self, server: Server) -> None:
-        """What doc/source/failures.rst says; the server is on node 1 then.
+        """What doc/source/admin/failures.rst says.
 
-        Nova knows the attachment of node 2 alone.
+        The server is on node 1 then, and Nova knows the attachment of node 2
+        alone.
         """
         self.lab.act(server.id, 'os-resetState', {'state': 'active'})
         self.lab.stop_server(server.id)
