@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 
+from lab import kernel
 from lab.errors import LabError
 from lab.lab import Lab, default_name
 
@@ -25,6 +26,7 @@ def _arguments() -> argparse.Namespace:
                        help='option of the backend\'s section')
     start.add_argument('--nova', action='store_true',
                        help='with Nova, so that there can be servers')
+    kernel.add_option(start)
     commands.add_parser('down', help='remove a lab and all its traces')
     commands.add_parser('status', help='show what runs')
     commands.add_parser('env', help='print what a shell can source')
@@ -39,6 +41,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     args = _arguments()
     if args.command == 'up':
+        kernel.use(args.kernel)
         lab = Lab(args.name, nodes=args.nodes, driver=args.driver, keep=True,
                   nova=args.nova,
                   backend=dict(word.split('=', 1) for word in args.option))

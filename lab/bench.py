@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 
-from lab import account, entry, figures, install, races
+from lab import account, entry, figures, install, kernel, races
 from lab.account import Cost
 from lab.figures import Aim, Figure
 from lab.lab import Lab
@@ -35,6 +35,7 @@ def _arguments() -> argparse.Namespace:
                         'change, on a Galera cluster, and nothing else')
     parser.add_argument('--name', default=entry.lab_name('bench'),
                         help='name of the lab (default: %(default)s)')
+    kernel.add_option(parser)
     return parser.parse_args()
 
 
@@ -156,6 +157,7 @@ def _run(args: argparse.Namespace) -> int:
         # Rather now than after all measurements.
         expect(args.json.absolute().parent.is_dir(),
                f'no directory for {args.json}')
+    kernel.use(args.kernel)
     begin = time.monotonic()
     if args.races:
         found = races.compare(24 if args.quick else 240, _PROGRAM)
@@ -172,7 +174,7 @@ def _run(args: argparse.Namespace) -> int:
     lab.start()
     try:
         found = Suite(Bench(lab), lab, times).run()
-        kernel = lab.nodes[0].run('uname -r').stdout.strip()
+        release = lab.nodes[0].run('uname -r').stdout.strip()
     except Exception:
         with entry.undisturbed():
             entry.keep_logs(lab)
@@ -180,11 +182,11 @@ def _run(args: argparse.Namespace) -> int:
     finally:
         with entry.undisturbed():
             lab.stop()
-    print(f'Linux {kernel}, user-mode; medians of {times} relocations; '
+    print(f'Linux {release}, user-mode; medians of {times} relocations; '
           f'{time.monotonic() - begin:.0f} s')
     print('\n'.join(figures.table(found)))
     if args.json:
-        args.json.write_text(figures.report(found, kernel=kernel,
+        args.json.write_text(figures.report(found, kernel=release,
                                             repetitions=times))
     return 0
 

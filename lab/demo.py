@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from lab import entry, install, virtualenv
+from lab import entry, install, kernel, virtualenv
 from lab.compute.journey import ServerJourney
 from lab.compute.servers import FLAVOR
 from lab.errors import LabError
@@ -30,6 +30,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument('--nova', action='store_true',
                         help='with a real server, booted from the volume '
                         'and live-migrated by Nova')
+    kernel.add_option(parser)
     what = parser.add_mutually_exclusive_group()
     what.add_argument('--keep', action='store_true',
                       help='leave the lab up, to go on by hand')
@@ -50,8 +51,8 @@ def _down(name: str) -> str:
     return f'{_PROGRAM} --down{known.get(name, f" --name {name}")}'
 
 
-def kept(name: str, nova: bool) -> Lab | None:
-    """A lab that was left up and is whole."""
+def kept(name: str, nova: bool, wanted: str | None) -> Lab | None:
+    """A lab that was left up and is whole, on the kernel that is wanted."""
     try:
         lab = Lab.attach(name)
     except LabError:
@@ -59,14 +60,16 @@ def kept(name: str, nova: bool) -> Lab | None:
     status = lab.status()
     running = [*status['services'].values(), *status['nodes'].values()]
     if (lab.directory / _OPENRC).exists() and all(running) and (
-            bool(lab.cloud) == nova):
+            bool(lab.cloud) == nova) and wanted in (None, lab.kernel_name):
         return lab
     return None
 
 
-def _start(console: Console, name: str, nova: bool) -> tuple[Lab, bool]:
+def _start(console: Console,
+           args: argparse.Namespace) -> tuple[Lab, bool]:
     """The lab, and whether it was up before."""
-    lab = kept(name, nova)
+    name, nova = args.name, args.nova
+    lab = kept(name, nova, args.kernel)
     if lab:
         console.line()
         console.line(f'Using the lab {name}, which is up.')
@@ -108,10 +111,11 @@ def _run(args: argparse.Namespace) -> int:
         Lab.remove(args.name)
         print(f'The lab {args.name} is gone.')
         return 0
+    kernel.use(args.kernel)
     console = Console()
     begin = time.monotonic()
     console.line('A volume that follows its server.')
-    lab, keep = _start(console, args.name, args.nova)
+    lab, keep = _start(console, args)
     try:
         if args.keep:
             _write_openrc(lab)

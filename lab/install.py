@@ -19,7 +19,7 @@ PYTHON = '/usr/bin/python3'
 PACKAGES = (
     'e2fsprogs', 'fio', 'gcc', 'iproute2', 'kmod', 'libc6-dev', 'lvm2',
     'mariadb-client-core', 'mariadb-server-core', 'open-iscsi', 'procps',
-    'python3-venv', 'rabbitmq-server', 'sudo', 'udev', 'user-mode-linux')
+    'python3-venv', 'rabbitmq-server', 'sudo', 'udev')
 # What a Galera cluster needs beside them (mariadb-server has the script by
 # which a node joins, galera-4 comes with it), with a proxy in front, and where
 # tooz's locks are.
@@ -73,7 +73,7 @@ def check_machine() -> None:
                        'on Debian and Ubuntu')
 
 
-def missing_packages(packages: Sequence[str] = PACKAGES) -> list[str]:
+def missing_packages(packages: Sequence[str]) -> list[str]:
     """Packages of the list that are not installed."""
     result = run('dpkg-query', '-W', '-f', '${db:Status-Abbrev}${Package}\n',
                  *packages, check=False)
@@ -98,8 +98,13 @@ def _no_daemons() -> Iterator[None]:
             kept.rename(_POLICY)
 
 
-def install_packages(packages: Sequence[str] = PACKAGES) -> None:
-    """Install the missing Debian packages of the list."""
+def ensure_packages(packages: Sequence[str]) -> None:
+    """Install those Debian packages of the list that are missing."""
+    with locked(cache_directory() / 'packages.lock'):
+        _install_packages(packages)
+
+
+def _install_packages(packages: Sequence[str]) -> None:
     missing = missing_packages(packages)
     if missing:
         print(f'lab: installing {" ".join(missing)}', file=sys.stderr)
@@ -109,14 +114,9 @@ def install_packages(packages: Sequence[str] = PACKAGES) -> None:
             result = run('apt-get', 'install', '-y', '-qq',
                          '--no-install-recommends', *missing, env=env,
                          check=False, timeout=3600)
-        if 'Unable to locate package user-mode-linux' in result.stderr:
-            raise LabError('unsupported distribution: it has no '
-                           'user-mode-linux package')
         if result.returncode:
             last = result.stderr.strip().splitlines()[-1:]
             raise LabError(f'apt-get install failed: {"".join(last)}')
-    # A mount point for the modules of the nodes' kernels.
-    os.makedirs('/lib/modules', exist_ok=True)
 
 
 def _virtualenv(name: str, requirements: pathlib.Path) -> pathlib.Path:
@@ -150,21 +150,18 @@ def ensure() -> pathlib.Path:
     """
     check_machine()
     cache_directory().mkdir(parents=True, exist_ok=True)
-    with locked(cache_directory() / 'packages.lock'):
-        install_packages()
+    ensure_packages(PACKAGES)
     return base_virtualenv()
 
 
 def ensure_galera() -> None:
     """Install what a Galera cluster needs beside what ensure() gave."""
-    with locked(cache_directory() / 'packages.lock'):
-        install_packages(GALERA_PACKAGES)
+    ensure_packages(GALERA_PACKAGES)
 
 
 def ensure_volatile() -> None:
     """Install what serves volatile disks."""
-    with locked(cache_directory() / 'packages.lock'):
-        install_packages(DISK_PACKAGES)
+    ensure_packages(DISK_PACKAGES)
 
 
 def ensure_nova(base: pathlib.Path, more: Sequence[str]) -> pathlib.Path:
@@ -173,8 +170,7 @@ def ensure_nova(base: pathlib.Path, more: Sequence[str]) -> pathlib.Path:
     ``more`` are further Debian packages.  Returns a virtualenv that sees
     everything of that one too.
     """
-    with locked(cache_directory() / 'packages.lock'):
-        install_packages((*NOVA_PACKAGES, *more))
+    ensure_packages((*NOVA_PACKAGES, *more))
     name = digest(base.name.encode(), _NOVA_REQUIREMENTS.read_bytes())
     path = _virtualenv(f'venv-nova-{name}', _NOVA_REQUIREMENTS)
     with locked(cache_directory() / 'venv.lock'):

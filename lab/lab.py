@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import IO, Any
 
-from lab import config, database, guest, install, virtualenv
+from lab import config, database, guest, install, kernel, virtualenv
 from lab.compute import config as nova_config
 from lab.compute import database as nova_database
 from lab.compute.cloud import Cloud
@@ -81,7 +81,7 @@ class Lab(Servers):
             'nodes': nodes, 'nova': nova, 'native': native,
             'driver': driver or DRIVER,
             'backend': dict(backend or {}), 'default': dict(default or {}),
-            'size': vars(size)}
+            'size': vars(size), 'kernel': None}
         self._lock: IO[str] | None = None
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
         self._assemble()
@@ -109,7 +109,8 @@ class Lab(Servers):
         self.nodes: list[LabNode] = []
         for number in range(1, settings['nodes'] + 1):
             node = LabNode(number, at / f'node{number}', self.network,
-                           [at, install.cache_directory()], size)
+                           [at, install.cache_directory()], size,
+                           settings['kernel'])
             node.volume = VolumeService(
                 node, self.venv, at / 'etc', settings['driver'],
                 settings['backend'], settings['default'], more,
@@ -137,6 +138,12 @@ class Lab(Servers):
         install.check_machine()
         cls(name)._remove()
 
+    @property
+    def kernel_name(self) -> str | None:
+        """What its nodes run on, once it has been started."""
+        name: str | None = self._settings['kernel']
+        return name
+
     # Start and stop
 
     def start(self) -> None:
@@ -150,6 +157,8 @@ class Lab(Servers):
         if self.cloud:
             layers.insert(0, install.ensure_nova(layers[0],
                                                  guest.GUEST_PACKAGES))
+        # Whoever attaches to it starts its nodes as they were.
+        self._settings['kernel'] = kernel.choose().name
         self._own()
         self._remove()
         self.directory.mkdir(parents=True)

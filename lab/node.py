@@ -9,7 +9,7 @@ import shutil
 import socket
 from collections.abc import Sequence
 
-from lab import agent, install, mconsole
+from lab import agent, install, kernel, mconsole
 from lab.disk import Disk, Loss
 from lab.errors import LabError
 from lab.network import CONTROLLER, Network, data_address, mgmt_address
@@ -47,12 +47,13 @@ class Size:
 class Node:
     """Node ``number`` (from 1) with everything it owns in ``directory``.
 
-    ``shares`` are directories of the host that it sees as they are.
+    ``shares`` are directories of the host that it sees as they are;
+    ``kernel_name`` is one of those of lab.kernel.
     """
 
     def __init__(self, number: int, directory: pathlib.Path,
                  network: Network, shares: Sequence[pathlib.Path],
-                 size: Size = Size()) -> None:
+                 size: Size = Size(), kernel_name: str | None = None) -> None:
         self.number = number
         self.name = f'node{number}'
         self.directory = directory
@@ -65,6 +66,7 @@ class Node:
         self._network = network
         self._shares = list(shares)
         self._size = size
+        self._kernel_name = kernel_name
         self._images = [directory / 'state.img', directory / 'disk.img']
         self._disks = [
             Disk(image, network, _FIRST_PORT + 2 * number + index)
@@ -94,7 +96,8 @@ class Node:
             'DISK': self.disk,
         }
         argv = self._network.argv(
-            'sh', '-c', ALARMED, 'sh', 'linux.uml',
+            'sh', '-c', ALARMED, 'sh',
+            *kernel.choose(self._kernel_name).command(),
             f'mem={self._size.memory_mib}M',
             'rootfstype=hostfs', 'rootflags=/', 'ro', f'init={_INIT}',
             *self._attached(),

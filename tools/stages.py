@@ -209,13 +209,21 @@ def tox_command(environment: str, *words: str) -> list[str]:
             *(['--', *words] if words else [])]
 
 
-def lab_virtualenv() -> pathlib.Path:
-    """Install what the lab needs; returns the directory of its commands."""
+def lab_virtualenv(kernel_name: str | None) -> pathlib.Path:
+    """Install what the lab needs; returns the directory of its commands.
+
+    All labs run on the kernel that is printed.
+    """
     sys.path.insert(0, str(ROOT))
     from lab import errors
     from lab import install
+    from lab import kernel
     try:
-        return install.ensure() / 'bin'
+        base = install.ensure()
+        chosen = kernel.choose(kernel_name)
+        print(f'kernel of the nodes: {chosen}', flush=True)
+        kernel.use(chosen.name)
+        return base / 'bin'
     except errors.LabError as error:
         raise SystemExit(f'tools/test: {error}') from None
 
@@ -285,6 +293,9 @@ def main() -> int:
         only.add_argument(f'--{name}', nargs='*', metavar='TEST',
                           help=f'only the tests in {what}; arguments go to '
                           'stestr run (regular expressions of test names)')
+    parser.add_argument('--kernel', choices=('fast', 'distribution'),
+                        help='what the nodes of labs run on (default: fast '
+                        'where it can be had)')
     parser.add_argument('--long', action='store_true',
                         help='tests at their full length: every crash point, '
                         'schedules of fresh seeds, and all that takes long')
@@ -302,7 +313,7 @@ def main() -> int:
         binaries = None
         if not arguments.unit:
             with run.stage('lab'):
-                binaries = lab_virtualenv()
+                binaries = lab_virtualenv(arguments.kernel)
         asked = {name: getattr(arguments, name) for name in IN_LABS
                  if getattr(arguments, name) is not None}
         if not asked:
