@@ -2,7 +2,8 @@
 """Mistakes planted in the protocol, to see that the simulator finds them.
 
 Each is a small change of the product's code. ``H<n>`` numbers the hole of an
-earlier draft of the protocol that it opens again.
+earlier draft of the protocol that it opens again: see
+doc/source/contributor/holes.rst.
 """
 
 from __future__ import annotations

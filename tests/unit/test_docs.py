@@ -13,6 +13,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENTS = ROOT / 'doc/source'
 # A page or picture, as files outside doc/source name it.
 _PAGE = re.compile(r'\bdoc/source/[\w./-]+\.\w+')
+_TEST = re.compile(r'^ +def (test_\w+)', re.MULTILINE)
+# A test, a module of tests, or both, as a page names them.
+_NAMED = re.compile(r'``(test_\w+(?:\.test_\w+)?)``')
+# A schedule that broke the first draft of the protocol. H101 and the like are
+# checks of OpenStack's style.
+_HOLE = re.compile(r'\bH(\d{1,2})\b')
 
 
 def texts() -> typing.Iterator[tuple[pathlib.Path, str]]:
@@ -35,3 +41,29 @@ class DocumentsTest(base.BaseTestCase):
                    for path, text in texts() for page in _PAGE.findall(text)
                    if not (ROOT / page).exists()}
         self.assertEqual(set(), missing)
+
+    def test_tests_that_are_named_exist(self):
+        """A proof that a page relies on was renamed, or is gone."""
+        modules, tests = set(), set()
+        for path in (ROOT / 'tests').rglob('test_*.py'):
+            modules.add(path.stem)
+            for name in _TEST.findall(path.read_text()):
+                tests |= {name, f'{path.stem}.{name}'}
+        missing = {f'{path.relative_to(ROOT)}: {name}'
+                   for path in DOCUMENTS.rglob('*.rst')
+                   for name in _NAMED.findall(path.read_text())
+                   if name not in modules | tests}
+        self.assertEqual(set(), missing)
+
+    def test_holes_that_are_named_are_listed(self):
+        """A number that nobody can look up tells a reader nothing."""
+        page = (DOCUMENTS / 'contributor/holes.rst').read_text()
+        listed = re.findall(r'^H(\d+):', page, re.MULTILINE)
+        self.assertEqual([str(number) for number in range(1, 31)], listed)
+        for hole in page.split('\nH')[1:]:
+            self.assertRegex(hole, _NAMED, 'no test')
+        unknown = {f'{path.relative_to(ROOT)}: H{number}'
+                   for path, text in texts()
+                   for number in _HOLE.findall(text)
+                   if number not in listed}
+        self.assertEqual(set(), unknown)

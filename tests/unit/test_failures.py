@@ -191,7 +191,7 @@ class FailureTest(base.CloudTestCase):
         self.assert_fails(exceptions.PeerRefused, 'longer than 25')
 
     def test_lender_that_shows_another_disk(self) -> None:
-        """H26: size, serial, block size and write protection are checked."""
+        """Size, serial, block size and write protection are checked."""
         error = exceptions.SourceMismatch(iqn='iqn.x', reason='serial')
         self.fail_at('importer', 'login', error)
         self.assert_fails(exceptions.PeerRefused, "not the lender's volume")

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules that lost data, or left something behind, in an earlier draft."""
+"""Schedules that lost data, or left something behind, in an earlier draft.
+
+The list is doc/source/contributor/holes.rst.
+"""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class NamesTest(base.TestCase):
             self.assertIsNone(names.lv_uuid(foreign))
 
     def test_an_iqn_is_used_for_one_attempt(self) -> None:
-        """H26: an old initiator can never end up on another volume."""
+        """An old initiator can never end up on another volume."""
         found = {names.loan_iqn(PREFIX, *key) for key in (
             (LV, OTHER, 1), (LV, OTHER, 2), (OTHER, LV, 1))}
         found.add(names.serve_iqn(PREFIX, LV))
