@@ -108,6 +108,24 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         """
         raise exceptions.UnmanageRefused(volume=volume.id)
 
+    # Cinder's own raise NotImplementedError, after which its manager leaves
+    # a snapshot behind that nothing can delete.
+
+    def create_snapshot(self, snapshot: typing.Any) -> None:
+        """Refused; Cinder keeps a snapshot with status ``error``."""
+        raise exceptions.NoSnapshots(volume=snapshot.volume_id)
+
+    def delete_snapshot(self, snapshot: typing.Any) -> None:
+        """There is nothing to delete: none was ever made."""
+
+    def create_volume_from_snapshot(self, volume: typing.Any,
+                                    snapshot: typing.Any) -> None:
+        raise exceptions.NoSnapshots(volume=snapshot.volume_id)
+
+    def create_cloned_volume(self, volume: typing.Any,
+                             src_vref: typing.Any) -> None:
+        raise exceptions.NoClones(volume=src_vref.id)
+
     def extend_volume(self, volume: typing.Any, new_size: int) -> None:
         self._node.extend(volume.id, new_size)
 

@@ -35,6 +35,18 @@ class UnmanageRefused(DMCloneException):
                "what has no volume. Nothing was changed.")
 
 
+class NoSnapshots(DMCloneException):
+    message = ("Volume %(volume)s has no snapshots: this driver cannot make "
+               "them. What Cinder calls a snapshot with status error can be "
+               "deleted (openstack volume snapshot delete). Nothing was "
+               "changed.")
+
+
+class NoClones(DMCloneException):
+    message = ("Volume %(volume)s cannot be cloned: this driver makes no "
+               "volume from another. Nothing was changed.")
+
+
 class DeviceBusy(DMCloneException):
     message = "Device %(device)s is in use."
 
@@ -88,8 +100,8 @@ class DatabaseAway(DMCloneException):
 
 
 class RowChanged(DMCloneException):
-    message = ("Volume %(volume)s was changed by somebody else while this "
-               "node worked on it (%(step)s). Try again.")
+    message = ("Volume %(volume)s is no longer as this node found it "
+               "(%(step)s): %(reason)s. Try again.")
 
 
 class CannotRelocate(DMCloneException):

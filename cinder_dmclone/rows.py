@@ -8,6 +8,7 @@ known.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 import typing
@@ -23,6 +24,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc as sa_exc
 
 from cinder_dmclone import cluster
+from cinder_dmclone import conditions
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
 
@@ -212,18 +214,18 @@ class RowStore:
         """Write down that ``copy`` is being prepared.
 
         :returns: the row as this change leaves it
+        :raises CannotRelocate: if something keeps the volume where it is
         :raises RowChanged: if the volume is no longer as ``row`` says
         :raises DatabaseAway: if the outcome is not known
         """
         record = dataclasses.replace(row.record, offer=copy)
         return self._swap(row, 'offer', {'provider_id': str(record)},
-                          *self._conditions(row, purpose))
+                          conditions.to_move(row, purpose), copy.node)
 
     def withdraw(self, row: Row) -> Row:
         """Take the offer back. Nothing of it is undone before this."""
         record = dataclasses.replace(row.record, offer=None)
-        return self._swap(row, 'withdraw', {'provider_id': str(record)},
-                          self._owner_columns(row), [])
+        return self._swap(row, 'withdraw', {'provider_id': str(record)})
 
     def commit(self, row: Row, owner: Owner, purpose: Purpose) -> Row:
         """Make the offered copy the volume: the point of no return.
@@ -233,6 +235,8 @@ class RowStore:
 
         Sets what Cinder's own driver migration sets
         (``VolumeManager.migrate_volume``), in one UPDATE.
+
+        :raises CannotRelocate, RowChanged, DatabaseAway: see ``offer``
         """
         record = records.ProviderId(row.generation + 1, source=row.owner)
         service = self._service(owner.location.node, row.id)
@@ -245,57 +249,13 @@ class RowStore:
             'service_uuid': service.uuid,
             'availability_zone': service.availability_zone,
         }
-        conditions = ((self._owner_columns(row), []) if purpose.live
-                      else self._conditions(row, purpose))
-        return self._swap(row, 'commit', values, *conditions)
+        needed = [] if purpose.live else conditions.to_move(row, purpose)
+        return self._swap(row, 'commit', values, needed, owner.location.node)
 
     def complete(self, row: Row) -> Row:
         """Write down that the volume no longer needs its source."""
         record = dataclasses.replace(row.record, source=None)
-        return self._swap(row, 'complete', {'provider_id': str(record)},
-                          self._owner_columns(row), [])
-
-    @staticmethod
-    def _owner_columns(row: Row) -> dict[str, typing.Any]:
-        return {'id': row.id, 'host': row.host, '_name_id': row.name_id,
-                'provider_id': row.provider_id}
-
-    @classmethod
-    def _conditions(cls, row: Row, purpose: Purpose) -> tuple[
-            dict[str, typing.Any], list[sa.ColumnElement]]:
-        """What must still hold for a volume to be moved."""
-        expected = cls._owner_columns(row) | {
-            'size': row.size, 'status': purpose.statuses,
-            'migration_status': purpose.migrations,
-            'group_id': None, 'consistencygroup_id': None}
-        attachment = models.VolumeAttachment
-        mine = sa.and_(attachment.volume_id == models.Volume.id,
-                       attachment.deleted == sa.false())
-        filters = [sa.not_(db_api.volume_has_snapshots_filter())]
-        if purpose.attachment:
-            filters.append(sa.exists().where(
-                mine, attachment.id == purpose.attachment))
-            if not purpose.live:
-                filters.append(sa.not_(sa.exists().where(
-                    mine, attachment.id != purpose.attachment,
-                    cls._in_the_way(row, purpose.attachment))))
-        else:
-            filters.append(sa.not_(sa.exists().where(mine)))
-        return expected, filters
-
-    @staticmethod
-    def _in_the_way(row: Row, attachment_id: str) -> sa.ColumnElement:
-        """Attachments that a volume must not have beside this one.
-
-        All but those of the same server that never got a connector, which
-        Cinder leaves behind when a request fails.
-        """
-        attachment = models.VolumeAttachment
-        mine = row.attachment(attachment_id)
-        return sa.or_(
-            attachment.connector.is_not(None),
-            attachment.instance_uuid.is_(None),
-            attachment.instance_uuid != (mine.instance if mine else ''))
+        return self._swap(row, 'complete', {'provider_id': str(record)})
 
     @staticmethod
     def _service(node: str, volume_id: str) -> typing.Any:
@@ -308,11 +268,20 @@ class RowStore:
                                           reason=error) from error
 
     def _swap(self, row: Row, step: str, values: dict[str, typing.Any],
-              expected: dict[str, typing.Any],
-              filters: list[sa.ColumnElement]) -> Row:
+              needed: typing.Sequence[conditions.Condition] = (),
+              peer: str = '') -> Row:
+        """Change a row that is as ``row`` says, and as needed besides.
+
+        :param peer: where the volume would move
+        """
         failure: Exception | None = None
+        expected = {column: getattr(row, field)
+                    for column, field in conditions.OWNER.items()}
+        if needed:
+            expected['size'] = row.size
         try:
-            if self._update(values, expected, filters):
+            if self._update(values, expected,
+                            [condition.holds for condition in needed]):
                 # Not read back: others may have gone on from there.
                 return _after(row, values)
         except _AWAY as error:
@@ -327,7 +296,39 @@ class RowStore:
         if fresh and (fresh == _after(fresh, values) and not fresh.deleted
                       or failure and fresh.generation > row.generation):
             return fresh
-        raise exceptions.RowChanged(volume=row.id, step=step)
+        raise self._refusal(row, fresh, step, needed, peer)
+
+    def _refusal(self, row: Row, fresh: Row | None, step: str,
+                 needed: typing.Sequence[conditions.Condition],
+                 peer: str) -> exceptions.DMCloneException:
+        """Why a change was not made."""
+        if fresh is None or fresh.deleted:
+            return exceptions.RowChanged(volume=row.id, step=step,
+                                         reason='it was deleted')
+        hold: typing.Sequence[bool] = ()
+        with contextlib.suppress(*_AWAY):
+            hold = self._hold(row.id, needed) if needed else ()
+        for condition, holds in zip(needed, hold):
+            if not holds:
+                return exceptions.CannotRelocate(
+                    volume=row.id, node=row.node, peer=peer,
+                    reason=condition.reason(fresh))
+        return exceptions.RowChanged(
+            volume=row.id, step=step,
+            reason=conditions.difference(row, fresh))
+
+    @staticmethod
+    def _hold(volume_id: str, needed: typing.Sequence[conditions.Condition],
+              ) -> typing.Sequence[bool]:
+        """Which of these conditions hold now; nothing if there is no row."""
+        context = cinder_context.get_admin_context()
+        with db_api.main_context_manager.reader.using(context) as session:
+            cluster.see_all(session)
+            found = session.query(
+                *(condition.holds for condition in needed)).select_from(
+                    models.Volume).filter(
+                        models.Volume.id == volume_id).first()
+        return list(found or ())
 
     def _update(self, values: dict[str, typing.Any],
                 expected: dict[str, typing.Any],
@@ -354,7 +355,7 @@ class RowStore:
                      filters: list[sa.ColumnElement]) -> int:
         context = cinder_context.get_admin_context()
         volume = models.Volume
-        wanted = [_expects(getattr(volume, name), value)
+        wanted = [conditions.expects(getattr(volume, name), value)
                   for name, value in expected.items()]
         with db_api.main_context_manager.writer.using(context) as session:
             cluster.see_all(session)
@@ -374,13 +375,6 @@ class RowStore:
                         volume=volume_id,
                         reason=failure or error) from error
                 self._sleep(0.5)
-
-
-def _expects(column: typing.Any, value: typing.Any) -> sa.ColumnElement:
-    """That a column has a value, or one of several; None is NULL."""
-    values = value if isinstance(value, tuple) else (value,)
-    known = column.in_([one for one in values if one is not None])
-    return sa.or_(known, column.is_(None)) if None in values else known
 
 
 def _after(row: Row, values: dict[str, typing.Any]) -> Row:

@@ -39,9 +39,9 @@ class Failed(Exception):
     """
 
 
-# What Cinder's API answers if a volume is not as it must be.
+# What Cinder's API and the driver answer if a volume is not as it must be.
 _REFUSED = (exception.InvalidVolume, exception.VolumeNotFound,
-            exception.InvalidHost, Failed)
+            exception.InvalidHost, exceptions.CannotRelocate, Failed)
 
 
 @contextlib.contextmanager

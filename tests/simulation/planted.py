@@ -15,6 +15,7 @@ import uuid
 
 from cinder_dmclone import activation
 from cinder_dmclone import answers
+from cinder_dmclone import conditions
 from cinder_dmclone import copies
 from cinder_dmclone import decide
 from cinder_dmclone import decide_elsewhere
@@ -82,11 +83,10 @@ def _fronts_only(world, row, live=False):
     stack.flush(world, unit)
 
 
-@bug('the attachment is not looked at again', (rows.RowStore, '_conditions'),
+@bug('the attachment is not looked at again', (conditions, 'to_move'),
      where='pair/new/attach b/drop')
-@classmethod
-def _no_attachment(cls, row, purpose):
-    return cls._owner_columns(row), []
+def _no_attachment(row, purpose):
+    return []
 
 
 @bug('hydration before the commit', (stack, 'build'))
@@ -135,7 +135,8 @@ def _same_name(world, row, peer, purpose):
      (rows.RowStore, '_read_back'))
 def _not_read(self, volume_id, failure, read=rows.RowStore._read_back):
     if failure:
-        raise exceptions.RowChanged(volume=volume_id, step='a change')
+        raise exceptions.RowChanged(volume=volume_id, step='a change',
+                                    reason='no answer')
     return read(self, volume_id, failure)
 
 

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql import operators
 
 from cinder_dmclone import cluster
+from cinder_dmclone import conditions
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
 from cinder_dmclone import rows
@@ -177,7 +178,7 @@ class RowStore(rows.RowStore):
         changed = 0
         condition = sa.and_(
             models.Volume.deleted == sa.false(), *filters,
-            *(rows._expects(getattr(models.Volume, name), value)
+            *(conditions.expects(getattr(models.Volume, name), value)
               for name, value in expected.items()))
         for found in self._tables.of(_VOLUMES):
             if not self._tables.hidden and holds(
@@ -191,6 +192,15 @@ class RowStore(rows.RowStore):
                 self._tables.changed()
         self._between()
         return changed
+
+    def _hold(self, volume_id: str,
+              needed: typing.Sequence[conditions.Condition],
+              ) -> typing.Sequence[bool]:
+        self._answer()
+        return [holds(condition.holds, {_VOLUMES: found}, self._tables)
+                for found in self._tables.of(_VOLUMES)
+                if found['id'] == volume_id and not self._tables.hidden
+                for condition in needed]
 
     def _service(self, node: str, volume_id: str) -> typing.Any:
         if self._tables.away:

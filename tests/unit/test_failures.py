@@ -121,7 +121,7 @@ class FailureTest(base.CloudTestCase):
                 self.cloud.before = lambda call: None
                 self.cloud.forget(self.volume, attachment)
         self.cloud.before = before
-        self.assertRaises(exceptions.RowChanged, self.cloud.connect,
+        self.assertRaises(exceptions.CannotRelocate, self.cloud.connect,
                           self.volume, attachment, self.b)
         self.cloud.settle()
         self.assert_unmoved()

@@ -156,114 +156,11 @@ class ChangeTest(RowsTestCase):
                        migration_status='migrating')
         row = self.store.offer(self.row(), COPY, rows.Purpose(None))
         self.db.attachment(self.volume)
-        self.assertRaises(exceptions.RowChanged, self.store.commit, row,
+        self.assertRaises(exceptions.CannotRelocate, self.store.commit, row,
                           OWNER, rows.Purpose(None))
 
 
-class RefusedTest(RowsTestCase):
-    """Each expectation of an offer and of a commit."""
-
-    def assert_refused(self, change: typing.Callable[[], object]) -> None:
-        row = self.row()
-        change()
-        self.assertRaises(exceptions.RowChanged, self.store.offer, row, COPY,
-                          self.purpose)
-        self.assertIsNone(self.row().offer)
-
-    def assert_commit_refused(self, **values: typing.Any) -> None:
-        row = self.offered()
-        self.db.update(self.volume, **values)
-        self.assertRaises(exceptions.RowChanged, self.store.commit, row,
-                          OWNER, self.purpose)
-        self.assertEqual(values.get('host', f'{A}#pool'), self.row().host)
-        self.assertIsNone(self.row().name_id)
-
-    def test_offer_status(self) -> None:
-        for status in ('available', 'error', 'downloading', 'deleting',
-                       'backing-up', 'uploading', 'extending'):
-            with self.subTest(status):
-                self.assert_refused(
-                    lambda: self.db.update(self.volume, status=status))
-
-    def test_offer_snapshot(self) -> None:
-        self.assert_refused(lambda: self.db.snapshot(self.volume))
-
-    def test_offer_attachment_gone(self) -> None:
-        self.assert_refused(
-            lambda: self.db.drop_attachment(self.attachment))
-
-    def test_offer_other_attachment(self) -> None:
-        self.assert_refused(lambda: self.db.attachment(
-            self.volume, instance_uuid='other'))
-
-    def test_offer_other_offer(self) -> None:
-        row = self.row()
-        first = self.offered()
-        other = records.Location(B, str(uuid.uuid4()))
-        self.assertRaises(exceptions.RowChanged, self.store.offer, row,
-                          other, self.purpose)
-        self.assertEqual(first, self.row())
-
-    def test_commit_status(self) -> None:
-        """H10: an operation that began meanwhile."""
-        for status in ('available', 'error', 'backing-up', 'uploading'):
-            with self.subTest(status):
-                self.db.update(self.volume, status='reserved', provider_id='1')
-                self.assert_commit_refused(status=status)
-
-    def test_commit_size(self) -> None:
-        """H15: extended while the copy was made."""
-        self.assert_commit_refused(size=2)
-
-    def test_commit_migration(self) -> None:
-        self.assert_commit_refused(migration_status='migrating')
-
-    def test_commit_generation(self) -> None:
-        self.assert_commit_refused(provider_id=f'2;offer={COPY}')
-
-    def test_commit_offer_withdrawn(self) -> None:
-        """H6: the attempt was given up by somebody else."""
-        self.assert_commit_refused(provider_id='1')
-
-    def test_commit_moved(self) -> None:
-        self.assert_commit_refused(host='c@x#pool')
-
-    def test_commit_group(self) -> None:
-        self.assert_commit_refused(group_id=str(uuid.uuid4()))
-
-    def test_commit_snapshot(self) -> None:
-        """H15: a snapshot stays where it was taken."""
-        row = self.offered()
-        self.db.snapshot(self.volume)
-        self.assertRaises(exceptions.RowChanged, self.store.commit, row,
-                          OWNER, self.purpose)
-
-    def test_commit_attachment_deleted(self) -> None:
-        """H10: the user detaches in the middle of the attach."""
-        row = self.offered()
-        self.db.drop_attachment(self.attachment)
-        self.assertRaises(exceptions.RowChanged, self.store.commit, row,
-                          OWNER, self.purpose)
-        self.assertEqual(A, self.row().node)
-
-    def test_commit_other_attachment(self) -> None:
-        row = self.offered()
-        self.db.attachment(self.volume)
-        self.db.attachment(self.volume, connector='{"host": "c"}')
-        self.assertRaises(exceptions.RowChanged, self.store.commit, row,
-                          OWNER, self.purpose)
-
-    def test_commit_beside_what_a_failed_request_left(self) -> None:
-        row = self.offered()
-        self.db.attachment(self.volume)
-        self.store.commit(row, OWNER, self.purpose)
-        self.assertEqual(B, self.row().node)
-
-    def test_commit_deleted(self) -> None:
-        row = self.offered()
-        self.db.destroy(self.volume)
-        self.assertRaises(exceptions.RowChanged, self.store.commit, row,
-                          OWNER, self.purpose)
+class LateTest(RowsTestCase):
 
     def test_withdraw_after_commit(self) -> None:
         """H6: a late withdrawal does not undo a commit."""

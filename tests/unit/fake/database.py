@@ -112,10 +112,15 @@ class Database:
     def destroy(self, volume_id: str) -> None:
         api.volume_destroy(self.context, volume_id)
 
-    def snapshot(self, volume_id: str) -> None:
-        api.snapshot_create(self.context, {
-            'volume_id': volume_id, 'status': 'available',
+    def snapshot(self, volume_id: str,
+                 status: str | None = 'available') -> str:
+        found = api.snapshot_create(self.context, {
+            'volume_id': volume_id, 'status': status,
             'volume_size': 1, 'volume_type_id': 'type'})
+        return found['id']
+
+    def drop_snapshot(self, snapshot_id: str) -> None:
+        api.snapshot_destroy(self.context, snapshot_id)
 
     def attachment(self, volume_id: str, **values: typing.Any) -> str:
         """Add an attachment as ``reserve`` does; returns its id."""
