@@ -27,7 +27,7 @@ def texts() -> typing.Iterator[tuple[pathlib.Path, str]]:
         for path in ROOT.glob(pattern):
             yield path, path.read_text()
     for folder in ('cinder_dmclone', 'doc/source', 'etc', 'lab',
-                   'releasenotes', 'tests', 'tools'):
+                   'releasenotes/notes', 'tests', 'tools'):
         for path in sorted((ROOT / folder).rglob('*')):
             if path.is_file() and '__pycache__' not in path.parts:
                 yield path, path.read_text(errors='replace')
