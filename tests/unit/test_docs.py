@@ -16,6 +16,11 @@ _PAGE = re.compile(r'\bdoc/source/[\w./-]+\.\w+')
 _TEST = re.compile(r'^ +def (test_\w+)', re.MULTILINE)
 # A test, a module of tests, or both, as a page names them.
 _NAMED = re.compile(r'``(test_\w+(?:\.test_\w+)?)``')
+# Pages that take a reader through the code, and what they name: a file, a
+# folder, or something in the code.
+_GUIDES = ('words',)
+_FILE = re.compile(r'``([\w./-]+(?:\.py|/))``')
+_CODE = re.compile(r'``(?:\w+\.)*([A-Za-z_]\w+)``')
 # A schedule that broke the first draft of the protocol. H101 and the like are
 # checks of OpenStack's style.
 _HOLE = re.compile(r'\bH(\d{1,2})\b')
@@ -67,3 +72,20 @@ class DocumentsTest(base.BaseTestCase):
                    for number in _HOLE.findall(text)
                    if number not in listed}
         self.assertEqual(set(), unknown)
+
+    def test_code_that_is_named_exists(self):
+        """Something was renamed, and a guide leads nowhere."""
+        files = {f'/{path.relative_to(ROOT)}': path.read_text()
+                 for folder in ('cinder_dmclone', 'lab', 'tests')
+                 for path in (ROOT / folder).rglob('*.py')}
+        names = set(re.findall(r'\w+', ' '.join([*files, *files.values()])))
+        missing = set()
+        for guide in _GUIDES:
+            text = (DOCUMENTS / f'contributor/{guide}.rst').read_text()
+            missing |= {f'{guide}: {name}' for name in _CODE.findall(text)
+                        if name not in names}
+            missing |= {f'{guide}: {name}' for name in _FILE.findall(text)
+                        if not any(f'/{name}' in path if name[-1] == '/'
+                                   else path.endswith(f'/{name}')
+                                   for path in files)}
+        self.assertEqual(set(), missing)
