@@ -62,6 +62,12 @@ class NoSuchDevice(DMCloneException):
     message = "There is no device %(device)s."
 
 
+class NodeLate(DMCloneException):
+    message = ("%(path)s on %(node)s does not lead to the device %(devnum)s "
+               "after %(seconds)s seconds: there is %(found)s. Is udev "
+               "running there?")
+
+
 class TableRefused(DMCloneException):
     message = "The table of %(device)s is not changed: %(reason)s."
 

@@ -236,7 +236,8 @@ def _collect_devices(world: world_module.World,
         if name.kind in _WITH_STATUS:
             fields[_WITH_STATUS[name.kind]] = device_found.status
         if name.kind is names.Kind.HOLD:
-            fields['held_writes'] = world.dm.writes_under_way(text)
+            fields['held_writes'] = world.dm.writes_under_way(
+                device_found.devnum)
 
 
 def _collect_exports(world: world_module.World,

@@ -23,6 +23,7 @@ from cinder_dmclone.iscsi import exporter
 from cinder_dmclone.iscsi import importer
 from cinder_dmclone import lvm
 from cinder_dmclone import opts
+from cinder_dmclone.privileged import block
 from cinder_dmclone import rows
 from cinder_dmclone import rpc
 from cinder_dmclone import units
@@ -122,6 +123,8 @@ def _key() -> bytes:
 def _eraser(config: typing.Any) -> typing.Callable[[str, units.Bytes], None]:
     def erase(path: str, size: units.Bytes) -> None:
         if config.volume_clear != 'none':
+            # Without a node a file would be made in its place.
+            block.ready(path)
             volume_utils.clear_volume(
                 size // oslo_units.Mi, path,
                 volume_clear=config.volume_clear,

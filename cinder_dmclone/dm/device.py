@@ -7,7 +7,7 @@ Nothing is remembered: what there is, is asked from the kernel.
 from __future__ import annotations
 
 import dataclasses
-import os
+import pathlib
 import time
 from typing import Callable
 
@@ -19,6 +19,8 @@ from cinder_dmclone.dm.table import Table
 from cinder_dmclone import exceptions
 from cinder_dmclone.privileged import block
 from cinder_dmclone.privileged import dm
+
+SYSFS = pathlib.Path('/sys/dev/block')
 
 # udev and monitoring open a device for a moment; a user keeps it open.
 _BUSY_SECONDS = 5.0
@@ -78,11 +80,10 @@ class DeviceMapper:
 
         :raises NoSuchDevice: if it does not
         """
-        try:
-            number = os.stat(f'/dev/mapper/{name}').st_rdev
-        except FileNotFoundError:
-            raise exceptions.NoSuchDevice(device=name) from None
-        return f'{os.major(number)}:{os.minor(number)}'
+        device = self._find(name)
+        if device is None:
+            raise exceptions.NoSuchDevice(device=name)
+        return device.devnum
 
     def open_count(self, devnum: str) -> int:
         """Openers of a dm device, in the kernel and outside; also an LV's."""
@@ -160,11 +161,10 @@ class DeviceMapper:
         """
         return CloneStatus.parse(_parameters(dm.status(name, flush), 'clone'))
 
-    def writes_under_way(self, name: str) -> int:
+    def writes_under_way(self, devnum: str) -> int:
         """How many writes to a device have not been answered yet."""
         try:
-            counts = (block.sysfs(f'/dev/mapper/{name}')
-                      / 'inflight').read_text()
+            counts = (SYSFS / devnum / 'inflight').read_text()
         except OSError:
             return 0  # it has just been removed
         return int(counts.split()[1])

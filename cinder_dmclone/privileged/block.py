@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-import stat
 
 from cinder_dmclone import privileged
+from cinder_dmclone.privileged import nodes
 from cinder_dmclone.privileged import syscalls
 
 _PATH = re.compile(r'/dev(/[A-Za-z0-9_.+:=@-]+)+')
@@ -30,9 +30,13 @@ def sysfs(path: str) -> pathlib.Path:
 def _device(path: str) -> str:
     if not _PATH.fullmatch(path) or '/..' in path:
         raise ValueError(f'{path!r} is not a device path')
-    if not stat.S_ISBLK(os.stat(path).st_mode):
-        raise ValueError(f'{path} is not a block device')
-    return path
+    return nodes.ready(path)
+
+
+@privileged.context.entrypoint
+def ready(path: str) -> None:
+    """Wait for a device's node (``nodes.ready``)."""
+    _device(path)
 
 
 @privileged.context.entrypoint

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
-from cinder_dmclone.privileged import block
 from cinder_dmclone.privileged import dm_ioctl
+from cinder_dmclone.privileged import nodes
 from cinder_dmclone.privileged import process
 
 UUID_PREFIX = 'CINDER-DMCLONE-'
@@ -132,6 +132,7 @@ def create(name: str, table: str, readonly: bool) -> None:
     """Make a device and wait until udev has made its name."""
     process.run(['dmsetup', 'create', _ours(name), '--uuid', _uuid(name),
                  *_readonly(readonly)], _SECONDS, table)
+    nodes.ready(f'/dev/mapper/{name}')
 
 
 @privileged.context.entrypoint
@@ -184,6 +185,7 @@ def resume(name: str) -> None:
 def activate(name: str) -> None:
     """Bring up the loaded table of a device that never had one."""
     process.run(['dmsetup', 'resume', _ours(name)], _SECONDS)
+    nodes.ready(f'/dev/mapper/{name}')
 
 
 @privileged.context.entrypoint
@@ -242,5 +244,6 @@ def targets() -> list[str]:
 @privileged.context.entrypoint
 def hide_discards(name: str) -> None:
     """Make the device, and what is built on it later, refuse discards."""
-    device = block.sysfs(f'/dev/mapper/{_ours(name)}')
+    reply = dm_ioctl.ask(dm_ioctl.DEV_STATUS, _ours(name))
+    device = nodes.SYSFS / _present(reply, name).devnum
     (device / 'queue/discard_max_bytes').write_text('0')

@@ -179,7 +179,7 @@ def identity(iqn: str, devnum: str, seconds: float) -> dict[str, Any]:
     if not (session and session.disk and session.disk.devnum == devnum):
         raise exceptions.SourceMismatch(
             iqn=iqn, reason=f'block device {devnum} is not its disk any more')
-    return scsi.identity(session.disk.path, seconds)
+    return scsi.identity(session.disk.path, devnum, seconds)
 
 
 def _files(iqn: str) -> list[pathlib.Path]:

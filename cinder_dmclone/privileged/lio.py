@@ -32,6 +32,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone import privileged
 from cinder_dmclone.iscsi import sessions
+from cinder_dmclone.privileged import nodes
 from cinder_dmclone.privileged import process
 
 CONFIGFS = pathlib.Path('/sys/kernel/config/target')
@@ -152,7 +153,7 @@ def ensure(iqn: str, device: str, serial: str, readonly: bool,
             raise ValueError(f'{initiator!r} is no initiator')
     with _exclusive(), _explained(iqn):
         # Before anything is taken away.
-        _devnum(device)
+        nodes.ready(device)
         try:
             _build(iqn, device, serial, readonly, grants, ip, port)
         except _rtslib().RTSLibBrokenLink:

@@ -16,6 +16,7 @@ import re
 from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import block
+from cinder_dmclone.privileged import nodes
 from cinder_dmclone.privileged import process
 from cinder_dmclone import units
 
@@ -193,7 +194,7 @@ def activate(group: str) -> None:
 @privileged.context.entrypoint
 def zero(group: str, name: str) -> None:
     """Overwrite a whole volume with zeros, durably."""
-    path = f'/dev/{_volume(group, name)}'
+    path = nodes.ready(f'/dev/{_volume(group, name)}')
     size = int((block.sysfs(path) / 'size').read_text()) * units.SECTOR
     process.run(['dd', 'if=/dev/zero', f'of={path}', 'bs=1M',
                  f'count={size}', 'iflag=count_bytes', 'oflag=direct',
@@ -208,8 +209,9 @@ def read_head(group: str, name: str, size: int) -> bytes:
     """
     if not 0 < size <= _HEAD_LIMIT or size % 4096:
         raise ValueError(f'cannot read a head of {size} bytes')
+    path = nodes.ready(f'/dev/{_volume(group, name)}')
     return process.run_binary(
-        ['dd', f'if=/dev/{_volume(group, name)}', 'bs=4096',
+        ['dd', f'if={path}', 'bs=4096',
          f'count={size // 4096}', 'iflag=direct', 'status=none'], _SECONDS)
 
 

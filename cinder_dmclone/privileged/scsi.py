@@ -14,6 +14,7 @@ import threading
 from typing import Any, Callable
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.privileged import nodes
 
 _SG_IO = 0x2285
 _SG_INTERFACE = ord('S')
@@ -50,16 +51,19 @@ class _Header(ctypes.Structure):
     ]
 
 
-def identity(path: str, seconds: float) -> dict[str, Any]:
+def identity(path: str, devnum: str, seconds: float) -> dict[str, Any]:
     """Ask a disk who it is: serial, size and block size (bytes), readonly.
 
     While a session is in recovery the kernel holds commands back, without
     any timeout of theirs running; so this waits in a thread of its own and
     gives up on it.
 
+    :param devnum: 'major:minor' of the disk that is meant
     :raises CommandFailed: if the disk refuses
     :raises CommandTimeout: if it does not answer within ``seconds``
+    :raises NodeLate: if it has no node, or an earlier disk's
     """
+    nodes.ready(path, devnum)
     return _bounded(lambda: _identity(path), f'SG_IO {path}', seconds)
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import pathlib
+import tempfile
 import unittest
 from unittest import mock
 
@@ -77,13 +79,23 @@ class DeviceMapperTest(unittest.TestCase):
         self.assertEqual({}, self.mapper.devices())
 
     def test_devnum(self) -> None:
-        with mock.patch.object(device.os, 'stat') as stat:
-            stat.return_value.st_rdev = device.os.makedev(254, 7)
-            self.assertEqual('254:7', self.mapper.devnum(NAME))
-            stat.assert_called_once_with(f'/dev/mapper/{NAME}')
-            stat.side_effect = FileNotFoundError
-            with self.assertRaises(exceptions.NoSuchDevice):
-                self.mapper.devnum(NAME)
+        """The kernel's own, whatever udev has made of it."""
+        self._there(LINEAR)
+        self.assertEqual('254:7', self.mapper.devnum(NAME))
+        self.dm.inspect.assert_called_once_with(NAME)
+        self.dm.inspect.return_value = []
+        with self.assertRaises(exceptions.NoSuchDevice):
+            self.mapper.devnum(NAME)
+
+    def test_writes_under_way(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            node = pathlib.Path(folder) / '254:7'
+            node.mkdir()
+            (node / 'inflight').write_text('       3        2\n')
+            with mock.patch.object(device, 'SYSFS', node.parent):
+                self.assertEqual(2, self.mapper.writes_under_way('254:7'))
+                # It has just been removed.
+                self.assertEqual(0, self.mapper.writes_under_way('254:8'))
 
     def test_apply_creates(self) -> None:
         self.dm.inspect.return_value = []

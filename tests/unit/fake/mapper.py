@@ -198,9 +198,9 @@ class Mapper:
         meta.superblock = storage.Superblock(
             target.region_size, clone.table.length, frozenset(clone.copied))
 
-    def writes_under_way(self, name: str) -> int:
-        found = self.mapped.get(name)
-        return int(found is not None and found.waiting)
+    def writes_under_way(self, devnum: str) -> int:
+        return sum(found.waiting for found in self.mapped.values()
+                   if found.devnum == devnum)
 
     def flush(self, *paths: str) -> None:
         for path in paths:

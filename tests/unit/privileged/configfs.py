@@ -57,6 +57,7 @@ class Configfs(fixtures.Fixture):
         self._patch('rtslib_fb.node.CFSNode.configfs_dir', str(self.root))
         self._patch('cinder_dmclone.privileged.lio.CONFIGFS', self.root)
         self._patch('cinder_dmclone.privileged.lio._devnum', self._devnum)
+        self._patch('cinder_dmclone.privileged.nodes.ready', self._devnum)
         privileged.context.set_client_mode(False)
         self.addCleanup(privileged.context.set_client_mode, True)
 

@@ -2,9 +2,9 @@
 
 import os
 import pathlib
-import stat
 from unittest import mock
 
+from cinder_dmclone import exceptions
 from cinder_dmclone.privileged import block
 from tests.unit.privileged import test_dm
 
@@ -13,10 +13,6 @@ class BlockTest(test_dm.Case):
 
     def setUp(self) -> None:
         super().setUp()
-        patcher = mock.patch.object(
-            block.os, 'stat', return_value=mock.Mock(st_mode=stat.S_IFBLK))
-        self.stat = patcher.start()
-        self.addCleanup(patcher.stop)
         patcher = mock.patch.object(block.syscalls, 'fsync')
         self.fsync = patcher.start()
         self.addCleanup(patcher.stop)
@@ -40,16 +36,23 @@ class BlockTest(test_dm.Case):
         self.assertEqual(2 * [mock.call(7)], patched['close'].mock_calls)
 
     def test_sysfs(self) -> None:
-        self.stat.return_value = mock.Mock(st_rdev=os.makedev(254, 7))
-        self.assertEqual(pathlib.Path('/sys/dev/block/254:7'),
-                         block.sysfs('/dev/dm-7'))
+        found = mock.Mock(st_rdev=os.makedev(254, 7))
+        with mock.patch.object(block.os, 'stat', return_value=found):
+            self.assertEqual(pathlib.Path('/sys/dev/block/254:7'),
+                             block.sysfs('/dev/dm-7'))
 
     def test_only_devices(self) -> None:
         for path in ('/etc/passwd', 'sda', '/dev/../etc/passwd', '/dev/a b',
                      '/dev/', '-f'):
             with self.assertRaises(ValueError):
                 block.flush(('/dev/sda', path))
-        self.stat.return_value = mock.Mock(st_mode=stat.S_IFREG)
-        with self.assertRaises(ValueError):
-            block.drop_cache(('/dev/shm/x',))
+        self.fsync.assert_not_called()
+
+    def test_every_node_is_waited_for(self) -> None:
+        self.ready.side_effect = exceptions.NodeLate('late')
+        for call in (lambda: block.flush(('/dev/sda',)),
+                     lambda: block.drop_cache(('/dev/sda',)),
+                     lambda: block.ready('/dev/sda')):
+            with self.assertRaises(exceptions.NodeLate):
+                call()
         self.fsync.assert_not_called()

@@ -32,6 +32,10 @@ class Case(unittest.TestCase):
         self.run_ = patcher.start()
         self.run_.return_value = ''
         self.addCleanup(patcher.stop)
+        patcher = mock.patch('cinder_dmclone.privileged.nodes.ready',
+                             side_effect=lambda path, devnum='': path)
+        self.ready = patcher.start()
+        self.addCleanup(patcher.stop)
 
     def _argv(self) -> list[list[str]]:
         return [call.args[0] for call in self.run_.call_args_list]
@@ -68,6 +72,11 @@ class DmTest(Case):
             ['dmsetup', 'create', NAME, '--uuid',
              f'CINDER-DMCLONE-clone-{LV}', '--readonly'], mock.ANY,
             '0 8 error')
+        self.ready.assert_called_once_with(f'/dev/mapper/{NAME}')
+
+    def test_activate_waits_for_the_node(self) -> None:
+        dm.activate(NAME)
+        self.ready.assert_called_once_with(f'/dev/mapper/{NAME}')
 
     def test_inspect_asks_for_ours_only(self) -> None:
         self.ioctl.names = [NAME, 'vg-lv', 'dmclone-gone']
@@ -214,11 +223,10 @@ class DmTest(Case):
 
     def test_hide_discards(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            device = pathlib.Path(folder)
-            (device / 'queue').mkdir()
-            with mock.patch.object(dm.block, 'sysfs',
-                                   return_value=device) as sysfs:
+            device = pathlib.Path(folder) / '254:7'
+            (device / 'queue').mkdir(parents=True)
+            self.ioctl.tables[NAME] = ''
+            with mock.patch.object(dm.nodes, 'SYSFS', device.parent):
                 dm.hide_discards(NAME)
-            sysfs.assert_called_once_with(f'/dev/mapper/{NAME}')
             self.assertEqual(
                 '0', (device / 'queue/discard_max_bytes').read_text())

@@ -211,7 +211,7 @@ class SessionTest(IscsiadmMixin, base.BaseTestCase):
                           '8:0', 5)
         ask.assert_not_called()
         iscsi.identity(IQN, '8:16', 5)
-        ask.assert_called_once_with('/dev/sdb', 5)
+        ask.assert_called_once_with('/dev/sdb', '8:16', 5)
 
     @ddt.data(FOREIGN, '', f'../{IQN}', IQN + '\n')
     def test_foreign_names_refused(self, iqn):

@@ -129,12 +129,14 @@ class LvmTest(Case):
         self.assertIn(f'of=/dev/vg/{NAME}', argv)
         self.assertIn('count=4194304', argv)
         self.assertIn('conv=nocreat,fsync', argv)
+        self.ready.assert_called_once_with(f'/dev/vg/{NAME}')
 
     def test_read_head_bypasses_the_cache(self) -> None:
         with mock.patch.object(lvm.process, 'run_binary') as run:
             lvm.read_head('vg', NAME, 8192)
         self.assertIn('iflag=direct', run.call_args.args[0])
         self.assertIn('count=2', run.call_args.args[0])
+        self.ready.assert_called_once_with(f'/dev/vg/{NAME}')
 
 
 class BackupTest(Case):

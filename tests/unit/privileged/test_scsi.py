@@ -58,9 +58,11 @@ class IdentityTest(base.BaseTestCase):
         self.disk = Disk()
         self.ioctl = self.enterContext(mock.patch(
             'fcntl.ioctl', spec_set=True, side_effect=self.disk.ioctl))
+        self.ready = self.enterContext(mock.patch.object(
+            scsi.nodes, 'ready', autospec=True))
 
     def identity(self):
-        return scsi.identity('/dev/null', 5)
+        return scsi.identity('/dev/null', '8:0', 5)
 
     def test_identity(self):
         self.assertEqual({'serial': SERIAL.decode(), 'size': 1 << 20,
@@ -96,7 +98,13 @@ class IdentityTest(base.BaseTestCase):
 
     def test_gone(self):
         self.assertRaises(exceptions.CommandFailed, scsi.identity,
-                          '/dev/no-such-disk', 5)
+                          '/dev/no-such-disk', '8:0', 5)
+
+    def test_another_disk_under_that_name_is_not_asked(self):
+        self.ready.side_effect = exceptions.NodeLate('late')
+        self.assertRaises(exceptions.NodeLate, self.identity)
+        self.ready.assert_called_once_with('/dev/null', '8:0')
+        self.ioctl.assert_not_called()
 
     def test_stuck_disk_holds_one_thread_only(self):
         release = threading.Event()
@@ -105,7 +113,7 @@ class IdentityTest(base.BaseTestCase):
         before = threading.active_count()
         for _attempt in range(3):
             self.assertRaises(exceptions.CommandTimeout, scsi.identity,
-                              '/dev/null', 0.01)
+                              '/dev/null', '8:0', 0.01)
         self.assertEqual(before + 1, threading.active_count())
         release.set()
         scsi._stuck['SG_IO /dev/null'].join()
