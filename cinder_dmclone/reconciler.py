@@ -17,6 +17,7 @@ from oslo_log import log as logging
 from cinder_dmclone import decide
 from cinder_dmclone import exceptions
 from cinder_dmclone import facts
+from cinder_dmclone import hindrances
 from cinder_dmclone import records
 from cinder_dmclone import rows
 from cinder_dmclone import stack
@@ -71,6 +72,7 @@ class Reconciler:
         # the current interval.
         self._due: dict[str, tuple[float, float]] = {}
         self._reported: dict[str, str] = {}
+        self._hindrances = hindrances.Hindrances()
         self._progress: dict[str, tuple[float, int]] = {}
         # Until when a path that fails again waits, as at a bad sector.
         self._failed: dict[str, float] = {}
@@ -283,20 +285,19 @@ class Reconciler:
                 decision, found = self._one_step(lv, volume, answers)
             except exceptions.VolumeLocked as error:
                 # Whoever holds it may well be doing what is needed.
-                LOG.debug('LV %(lv)s: %(error)s',
-                          {'lv': lv, 'error': error.msg})
+                LOG.debug('LV %s: %s', lv, error.msg)
                 return decide.Decision(Step.WAIT, error.msg)
             except exceptions.CopyUnusable as error:
                 # Nothing here gets better by itself.
                 return decide.Decision(Step.REPORT, error.msg)
             except exceptions.DMCloneException as error:
-                LOG.warning('LV %(lv)s: %(error)s Trying again later.',
-                            {'lv': lv, 'error': error.msg})
+                self._hindrances.met(lv, error)
                 return decide.Decision(Step.WAIT, error.msg)
             if found != volume:
                 volume = found
                 continue
             if decision.step in _ENDS:
+                self._hindrances.over(lv)
                 return decision
             if decision.ask and not self._ask(decision, unit, answers):
                 return decide.Decision(Step.WAIT, 'a peer does not answer')
