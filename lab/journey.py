@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import shlex
 from collections.abc import Collection
 from typing import Any
 
+from lab import look
 from lab.api import connector
 from lab.config import BACKEND
 from lab.lab import Lab, LabNode
@@ -42,12 +42,6 @@ def free_name(name: str, taken: Collection[str]) -> str:
     return next(found for found in (f'{name}{number}' for number in
                                     ('', *range(2, 1000)))
                 if found not in taken)
-
-
-def tables(text: str) -> dict[str, str]:
-    """``dmsetup table`` or ``status`` of many devices, by device name."""
-    return dict(line.split(': ', 1) for line in text.splitlines()
-                if ': ' in line)
 
 
 def from_above(name: str) -> tuple[bool, bool, str]:
@@ -171,9 +165,7 @@ class Journey:
         return f'sha256 {part.checksum[:16]}...'
 
     def _hydration(self, lv: str) -> Hydration | None:
-        status = self._away.run(
-            f'dmsetup status --noflush dmclone-clone-{lv}', check=False)
-        return Hydration.parse(status.stdout)
+        return Hydration.of(self._away, lv)
 
     def _still_hydrating(self, lv: str) -> Hydration:
         """How far it is; Failure if that is the end."""
@@ -184,13 +176,11 @@ class Journey:
         return found
 
     def _source_target(self, lv: str) -> str:
-        tags = self._away.run(
-            ['lvs', '--noheadings', '-o', 'lv_tags',
-             f'cinder-volumes/volume-{lv}']).stdout
-        match = re.search(r'dmclone\.from/[^,]*?(iqn[^/,]+)/', tags)
-        expect(match, f'no source is recorded: {tags.strip()}')
-        assert match
-        return match[1]
+        tags = look.volumes(self._away)[f'volume-{lv}']
+        found = [word for tag in tags if tag.startswith('dmclone.from/')
+                 for word in tag.split('/') if word.startswith('iqn')]
+        expect(found, f'no source is recorded: {sorted(tags)}')
+        return found[0]
 
     def _read_while_hydrating(self, lv: str, part: Part) -> None:
         with self._console.step(f'Read the data on {self._away.name} at '
@@ -217,8 +207,7 @@ class Journey:
             step.result = 'linear, on the logical volume itself'
 
     def _tables(self, lv: str) -> dict[str, str]:
-        found = tables(self._away.run('dmsetup table').stdout)
-        return {name: text for name, text in found.items()
+        return {name: text for name, text in look.tables(self._away).items()
                 if name.replace('--', '-').endswith(lv)}
 
     def _swapped(self, lv: str, before: dict[str, str],
@@ -248,18 +237,16 @@ class Journey:
                                 f'{self._home.name}') as step:
             self._console.detail(f'{self._home.name}# lvs; dmsetup ls; '
                                  'ls /sys/kernel/config/target/iscsi')
-            self._console.detail(f'{self._away.name}# iscsiadm -m session')
+            self._console.detail(
+                f'{self._away.name}# cat '
+                '/sys/class/iscsi_session/session*/targetname')
 
             def left() -> list[str]:
-                found = self._home.run(
-                    'lvs --noheadings -o lv_name; dmsetup ls; '
-                    'ls /sys/kernel/config/target/iscsi').stdout
-                sessions = self._away.run('iscsiadm -m session',
-                                          check=False).stdout
-                lines = [*found.replace('--', '-').splitlines(),
-                         *sessions.splitlines()]
-                return [line.strip() for line in lines
-                        if old in line or iqn in line]
+                found = [*look.volumes(self._home), *look.devices(self._home),
+                         *look.targets(self._home),
+                         *look.sessions(self._away)]
+                return [name for name in found
+                        if old in name.replace('--', '-') or iqn in name]
             wait_for('release of the old copy', lambda: not left(), 180, 0.5)
             step.result = 'no logical volume, no device, no target, no session'
 

@@ -49,9 +49,7 @@ class Place:
 
     def status(self) -> Hydration | None:
         """How far it is; None when there is no clone."""
-        return Hydration.parse(self.node.run(
-            f'dmsetup status --noflush dmclone-clone-{self.lv}',
-            check=False).stdout)
+        return Hydration.of(self.node, self.lv)
 
 
 class Bench:

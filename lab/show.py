@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
+from lab import look
+
 WIDTH = 79
 _INDENT = '   '
 _UUID = re.compile(r'([0-9a-f]{8})(?:--?[0-9a-f]{4}){3}--?[0-9a-f]{12}')
@@ -88,6 +90,12 @@ class Hydration:
             return None
         region, done, total = map(int, match.groups())
         return cls(region * 512, done, total)
+
+    @classmethod
+    def of(cls, node: look.Node, lv: str) -> Hydration | None:
+        """Of the clone on a node's LV; None if it is not (any more) one."""
+        return cls.parse(look.device(
+            node, f'dmclone-clone-{lv}', 'status', '--noflush') or '')
 
     @property
     def complete(self) -> bool:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import testtools
 
+from lab import look
 from lab.processes import wait_for
+from lab.show import Hydration
 
 if typing.TYPE_CHECKING:
     from lab import Lab
@@ -17,11 +19,6 @@ if typing.TYPE_CHECKING:
 FOLDER = '/run/cinder'
 # Where a borrower stands when everything is there but the copying.
 COPYING = 'dm.message:before:enable_hydration'
-
-# The loan of a borrower's LV, and the words of its table.
-_LOAN = ('name=$(dmsetup ls | grep -o "dmclone-loan-.*-{lv}"); '
-         'set -- $(dmsetup table "$name"); ')
-_LOAD = '| dmsetup load --readonly "$name" && dmsetup resume "$name"'
 
 
 class Faults(testtools.TestCase):
@@ -83,13 +80,8 @@ class Faults(testtools.TestCase):
 
     def hydrated(self, at: Attachment) -> tuple[int, int] | None:
         """Regions hydrated and in all; None without a clone."""
-        words = at.node.run(
-            ['dmsetup', 'status', '--noflush', f'dmclone-clone-{at.lv}'],
-            check=False).stdout.split()
-        if len(words) < 7:
-            return None
-        done, total = words[6].split('/')
-        return int(done), int(total)
+        found = Hydration.of(at.node, at.lv)
+        return (found.done, found.total) if found else None
 
     def assert_hydrating(self, at: Attachment) -> None:
         """There must be regions that are not here yet."""
@@ -104,21 +96,38 @@ class Faults(testtools.TestCase):
         Nothing of the product is changed: the clone copies one region at a
         time, and the lender answers each read late.
         """
-        self._pace(at, 1, 1)
-        lender.run(f'{_LOAN.format(lv=at.lv)} echo "0 $2 delay $4 $5 100" '
-                   f'{_LOAD}')
+        self.assertTrue(self._pace(at, 1, 1), 'no clone')
+        (loan,) = self._loans(at, lender)
+        name, (_, size, _, device, offset) = loan
+        self._load(lender, name, f'0 {size} delay {device} {offset} 100')
 
     def release(self, at: Attachment, lender: LabNode) -> None:
         """Let it run again; what is gone needs no release."""
-        lender.run(f'{_LOAN.format(lv=at.lv)} [ "$3" != delay ] || {{ '
-                   f'echo "0 $2 linear $4 $5" {_LOAD}; }}', check=False)
-        self._pace(at, 256, 64, check=False)
+        for name, (_, size, target, device, offset, *_) in self._loans(
+                at, lender):
+            if target == 'delay':
+                self._load(lender, name,
+                           f'0 {size} linear {device} {offset}')
+        self._pace(at, 256, 64)
 
     @staticmethod
-    def _pace(at: Attachment, threshold: int, batch: int,
-              check: bool = True) -> None:
+    def _loans(at: Attachment,
+               lender: LabNode) -> list[tuple[str, list[str]]]:
+        """The loan of a borrower's LV, with the words of its table."""
+        return [(name, table.split())
+                for name, table in look.tables(lender).items()
+                if name.startswith('dmclone-loan-') and name.endswith(at.lv)]
+
+    @staticmethod
+    def _load(lender: LabNode, name: str, table: str) -> None:
+        look.device(lender, name, 'load', '--readonly', '--table', table)
+        look.device(lender, name, 'resume')
+
+    @staticmethod
+    def _pace(at: Attachment, threshold: int, batch: int) -> bool:
+        """Whether there is the clone."""
         name = f'dmclone-clone-{at.lv}'
-        at.node.run(
-            f'dmsetup message {name} 0 hydration_threshold {threshold} && '
-            f'dmsetup message {name} 0 hydration_batch_size {batch}',
-            check=check)
+        return (look.message(at.node, name, 'hydration_threshold',
+                             str(threshold))
+                and look.message(at.node, name, 'hydration_batch_size',
+                                 str(batch)))

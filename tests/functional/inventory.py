@@ -5,33 +5,35 @@ from __future__ import annotations
 import dataclasses
 import typing
 
+from lab import look
+
 if typing.TYPE_CHECKING:
     from lab.lab import LabNode
 
 # One line for each thing: its kind, a tab, its fields with tabs between.
-# LVM is shown one disk only: it would wait for an imported one whose lender is
-# away.
-_SCRIPT = r'''
-dmsetup info -c --noheadings --separator '	' \
-    -o name,uuid,attr,open,tables_loaded | sed 's/^/dm	/'
-dmsetup table | sed 's/: /	/;s/^/table	/'
-lvs --devices "$DISK" --noheadings --separator '	' --units b --nosuffix \
-    -o vg_name,lv_name,lv_size,lv_tags | sed 's/^ */lv	/'
+_SCRIPT = look.VALUE + r'''
 cd /sys/kernel/config/target
-find iscsi -mindepth 1 -maxdepth 1 -name 'iqn.*' -printf 'target	%f\n'
-find iscsi -path 'iscsi/iqn.*/tpgt_*/acls/*' -mindepth 4 -maxdepth 4 \
-    -printf 'acl	%P\n' | sed 's:/tpgt_1/acls/:	:'
+for path in iscsi/iqn.*; do
+    [ ! -e "$path" ] || echo "target	${path##*/}"
+done
+for path in iscsi/iqn.*/tpgt_*/acls/*; do
+    [ ! -e "$path" ] || { target=${path#iscsi/}
+    echo "acl	${target%%/*}	${path##*/}"; }
+done
 for path in core/iblock_*/*/udev_path core/fileio_*/*/udev_path; do
-    [ ! -e "$path" ] || { read device <"$path"; path=${path%/*}
-    echo "backstore	${path##*/}	$device"; }
+    value "$path" || continue
+    path=${path%/*}
+    echo "backstore	${path##*/}	$value"
 done
 for path in /sys/class/iscsi_session/session*; do
-    [ ! -d "$path" ] || { read iqn <"$path/targetname"
-    read state <"$path/state"; echo "session	$iqn	$state"; }
+    value "$path/targetname" || continue
+    iqn=$value
+    value "$path/state" || continue
+    echo "session	$iqn	$value"
 done
 for path in /sys/block/sd*; do
-    [ ! -e "$path" ] || { read model <"$path/device/model"
-    echo "disk	${path##*/}	$model"; }
+    value "$path/device/model" || continue
+    echo "disk	${path##*/}	$value"
 done
 for root in /etc/iscsi /var/lib/iscsi; do
     for path in "$root"/nodes/iqn.* "$root"/static/iqn.*; do
@@ -41,6 +43,7 @@ done
 ps -eo stat=,pid=,args= | awk '$1 ~ /^D/ && $3 !~ /^\[/ {
     $1 = ""; print "stuck\t" $0}'
 '''
+_COLUMNS = 'name,uuid,attr,open,tables_loaded'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +85,23 @@ class Inventory:
 
 def take(node: LabNode) -> Inventory:
     """Look at a node."""
-    text = node.run(f'DISK={node.disk}\n{_SCRIPT}', check=False).stdout
-    return parse(text)
+    info = look.dmsetup(node, 'info', '-c', '--noheadings', '--separator',
+                        '\t', '-o', _COLUMNS)
+    tables = look.tables(node)
+    # LVM is shown one disk only: it would wait for an imported one whose
+    # lender is away.
+    volumes = node.run(
+        ['lvs', '--devices', node.disk, '--noheadings', '--separator', '\t',
+         '--units', 'b', '--nosuffix', '-o',
+         'vg_name,lv_name,lv_size,lv_tags']).stdout
+    # What went between the two has no table.
+    there = {*tables, *look.devices(node)}
+    return parse(''.join([
+        *(f'dm\t{line}\n' for line in info.splitlines()
+          if line.partition('\t')[0] in there),
+        *(f'table\t{name}\t{table}\n' for name, table in tables.items()),
+        *(f'lv\t{line.lstrip(" ")}\n' for line in volumes.splitlines()),
+        node.run(_SCRIPT).stdout]))
 
 
 def parse(text: str) -> Inventory:
@@ -92,8 +110,8 @@ def parse(text: str) -> Inventory:
     lines = [line.split('\t') for line in text.splitlines()]
     tables: dict[str, str] = {}
     for kind, *fields in lines:
-        if kind == 'table' and len(fields) == 2:
-            tables[fields[0]] = f'{tables.get(fields[0], "")}{fields[1]}; '
+        if kind == 'table':
+            tables[fields[0]] = fields[1]
     for kind, *fields in lines:
         if kind == 'dm' and len(fields) == 5:
             name, uuid, attributes, _, loaded = fields

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typing
 import uuid
 
+from lab import look
 from tests.functional import base
 from tests.functional import environment
 
@@ -20,8 +21,7 @@ class BootTest(base.FunctionalTest):
 
     def devices(self, node: LabNode) -> set[str]:
         """Names of dm devices."""
-        return {line.split()[0] for line in
-                node.run('dmsetup ls').stdout.splitlines()}
+        return set(look.devices(node))
 
     def front(self, volume: str, node: LabNode) -> str:
         """Name of a volume's front on a node."""
@@ -53,7 +53,7 @@ class BootTest(base.FunctionalTest):
                        f'--addtag dmclone.copy/2/{waiting} {GROUP} && sync')
         fronts = {self.front(one, self.node2)
                   for one in (resting, other, volume)}
-        lent = self.node1.run('dmsetup ls').stdout
+        lent = self.devices(self.node1)
         self.node2.power_cut()
         self.without_database()
         self.node2.partition()
@@ -82,15 +82,15 @@ class BootTest(base.FunctionalTest):
                           text)
             self.assertIsNone(read.poll())
             # The lender keeps what it lends.
-            self.assertEqual(lent, self.node1.run('dmsetup ls').stdout)
+            self.assertEqual(lent, self.devices(self.node1))
             self.node2.heal()
             self.with_database()
             self.start_services(self.node2)
             self.assertEqual(0, read.wait(600).code)
         self.wait('end of a front that nobody needs', lambda: self.front(
             resting, self.node2) not in self.devices(self.node2))
-        self.wait('end of the copy', lambda: lv not in self.node2.run(
-            'lvs --noheadings -o lv_name').stdout)
+        self.wait('end of the copy', lambda: (
+            f'volume-{lv}' not in look.volumes(self.node2)))
         self.release(at, self.node1)
         self.wait_complete(volume)
         self.assert_holds(image, at)

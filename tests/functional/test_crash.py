@@ -9,7 +9,7 @@ from __future__ import annotations
 import http.client
 import threading
 
-from lab import LabError
+from lab import LabError, look
 from lab.lab import LabNode
 from tests.functional import base
 from tests.functional import environment
@@ -174,8 +174,7 @@ class CrashTest(base.FunctionalTest):
         self.wait_complete(volume)
         self.assert_right(image, at)
         # Only the release of the old copy waits for it.
-        kept = self.node1.run('lvs --noheadings -o lv_name').stdout
-        self.assertIn(f'volume-{volume}', kept)
+        self.assertIn(f'volume-{volume}', look.volumes(self.node1))
         self.start_services(self.node1)
 
     def test_borrower_dies_after_the_commit(self) -> None:

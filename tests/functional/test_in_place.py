@@ -6,7 +6,7 @@ import dataclasses
 import typing
 import uuid
 
-from lab import CommandError
+from lab import CommandError, look
 from lab.api import connector
 from lab.processes import wait_for
 from tests.functional import base
@@ -125,12 +125,11 @@ class InPlaceTest(base.FunctionalTest):
         """A client's disk, for images."""
         return base.Attachment('', volume, client.node, path)
 
-    def exports(self) -> str:
-        """What node 1 exports, as text."""
-        return self.node1.run(
-            'cd /sys/kernel/config/target; find core iscsi -mindepth 1 '
-            "-maxdepth 5 -name '*dmclone*' -printf '%p\\n'",
-            check=False).stdout
+    def exports(self) -> list[str]:
+        """Targets and backstores of the driver on node 1."""
+        return [name for name in (*look.targets(self.node1),
+                                  *look.backstores(self.node1))
+                if 'dmclone' in name]
 
     def test_a_host_that_is_no_peer_is_served_over_iscsi(self) -> None:
         volume, image = self.filled(self.node1)
@@ -149,8 +148,7 @@ class InPlaceTest(base.FunctionalTest):
         # it; a look at that moment finds an export missing.
         self.wait('the end of the export', lambda: (
             info['target_iqn'] not in self.exports()
-            and f'dmclone-serve-{lv}' not in self.node1.run(
-                'dmsetup ls').stdout))
+            and f'dmclone-serve-{lv}' not in look.devices(self.node1)))
         self.assertEqual('node1', self.row(volume).node)
         self.assert_holds(image, self.attach(volume, self.node1))
 
@@ -223,7 +221,7 @@ class InPlaceTest(base.FunctionalTest):
         at = self.at(volume, client, path)
         image.write(at, 3, 10, BLOCKS // 11)
         self.node1.reboot()
-        self.assertEqual('', self.exports())
+        self.assertEqual([], self.exports())
         self.start_services(self.node1)
         # The session that stood is taken up again. After its own time-out
         # the client answers with errors until then.

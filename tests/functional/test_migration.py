@@ -11,6 +11,7 @@ import typing
 import uuid
 from collections.abc import Iterator
 
+from lab import look
 from lab.agent import Command
 from tests.functional import base
 
@@ -37,9 +38,10 @@ class MigrationTest(base.FunctionalTest):
     def close(self, at: base.Attachment, server: Command) -> None:
         """End what holds a device open, and wait until it is closed."""
         server.kill()
-        self.wait(f'{at.path} to be closed', lambda: at.node.run(
-            f'dmsetup info -c --noheadings -o open {at.path}',
-            check=False).stdout.strip() in ('', '0'))
+        name = at.path.rpartition('/')[2]
+        self.wait(f'{at.path} to be closed', lambda: (look.device(
+            at.node, name, 'info', '-c', '--noheadings', '-o', 'open')
+            or '0').strip() == '0')
 
     def attached(self, node: LabNode) -> tuple[base.Attachment, base.Image,
                                                Command]:
@@ -70,8 +72,7 @@ class MigrationTest(base.FunctionalTest):
     def gate(self, at: base.Attachment) -> str:
         """State of the path of a gated front's hold: A, F, or no gate."""
         name = f'dmclone-hold-{at.path[-36:]}'
-        words = at.node.run(['dmsetup', 'status', name],
-                            check=False).stdout.split()
+        words = (look.device(at.node, name, 'status') or '').split()
         return words[-2] if words else ''
 
     def has_moved(self, at: base.Attachment) -> bool:
@@ -123,8 +124,8 @@ class MigrationTest(base.FunctionalTest):
         self.detach(new)
         image.write(old, 3, 20, BLOCKS // 21)
         self.assertFalse(self.has_moved(new))
-        self.wait('end of the copy', lambda: 'volume-' not in self.node2.run(
-            'lvs --noheadings -o lv_name').stdout)
+        self.wait('end of the copy', lambda: not any(
+            name.startswith('volume-') for name in look.volumes(self.node2)))
         new = self.migrate(old, self.node2)
         self.hold(new)
         image.write(new, 13, 10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from lab import look
 from lab.agent import Command, Result
 from tests.functional import base
 
@@ -43,8 +44,8 @@ class OutageTest(base.FunctionalTest):
         volume, image = self.filled(self.node1)
         at = self.attach_slowly(volume, self.node1, self.node2)
         # The source has its path, the copying runs.
-        self.wait('the copying', lambda: 'no_hydration' not in self.node2.run(
-            'dmsetup status --noflush --target clone').stdout)
+        self.wait('the copying', lambda: 'no_hydration' not in look.dmsetup(
+            self.node2, 'status', '--noflush', '--target', 'clone'))
         self.assert_hydrating(at)
         return at, image
 
@@ -64,8 +65,8 @@ class OutageTest(base.FunctionalTest):
     def path_state(self, volume: str) -> str:
         """'A' or 'F', as the source of a volume has it."""
         name = f'dmclone-source-{self.row(volume).lv}'
-        words = self.node2.run(['dmsetup', 'status', '--noflush', name],
-                               check=False).stdout.split()
+        words = (look.device(self.node2, name, 'status', '--noflush')
+                 or '').split()
         return next((word for before, word in zip(words, words[1:])
                      if ':' in before and word in 'AF'), '')
 
@@ -113,8 +114,7 @@ class OutageTest(base.FunctionalTest):
         When it is over, another disk has the name of the old one.
         """
         at, image = self.hydrating()
-        (iqn,) = self.node2.run(
-            'cat /sys/class/iscsi_session/*/targetname').stdout.split()
+        (iqn,) = look.sessions(self.node2)
         self.node1.run('lvcreate -qq -y -Wn -L 1G -n decoy cinder-volumes')
         # When the service has put the right disk in its place.
         self.addCleanup(self._remove_decoy)
@@ -167,11 +167,10 @@ class OutageTest(base.FunctionalTest):
     def test_bad_sector_of_the_lender_does_not_stop_other_reads(self) -> None:
         """H19: LIO reports it like a path that fails."""
         at, image = self.hydrating()
-        loan = self.node1.run(
-            'dmsetup ls | grep -o "dmclone-loan-[^ \t]*"').stdout.strip()
+        (loan,) = [name for name in look.devices(self.node1)
+                   if name.startswith('dmclone-loan-')]
         whole, half = base.GIB // 512, base.GIB // 1024
-        size, device = self.node1.run(
-            ['dmsetup', 'table', loan]).stdout.split()[1:4:2]
+        size, device = look.tables(self.node1)[loan].split()[1:4:2]
         self.assertEqual(str(whole), size)
         table = (f'0 {half} linear {device} 0\n{half} 8 error\n'
                  f'{half + 8} {half - 8} linear {device} {half + 8}\n')

@@ -14,11 +14,10 @@ import copy
 import os
 import pathlib
 import random
-import re
 import time
 from collections.abc import Iterable
 
-from lab import replay
+from lab import look, replay
 from lab.disk import Loss
 from lab.lab import LabNode
 from tests.functional import base
@@ -236,13 +235,13 @@ class Rounds(base.FunctionalTest):
         :param lender: uuid of the LV on node 1
         :param borrower: uuid of the LV on node 2
         """
-        return [f'{wanted} on {node.name}' for node, wanted in (
-            (self.node1, rf'volume-{lender} .*dmclone\.lent/'),
-            (self.node2, rf'volume-{borrower} .*dmclone\.from/'),
-            (self.node2,
-             rf'dmclone-meta-{borrower} .*dmclone\.meta/{borrower}/1/'))
-            if not re.search(wanted, node.run(
-                'lvs --noheadings -o lv_name,lv_tags', check=False).stdout)]
+        return [f'{name} {tag} on {node.name}' for node, name, tag in (
+            (self.node1, f'volume-{lender}', 'dmclone.lent/'),
+            (self.node2, f'volume-{borrower}', 'dmclone.from/'),
+            (self.node2, f'dmclone-meta-{borrower}',
+             f'dmclone.meta/{borrower}/1/'))
+            if not any(found.startswith(tag) for found
+                       in look.volumes(node).get(name, ()))]
 
 
 class PowerTest(Rounds):

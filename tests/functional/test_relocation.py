@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 
+from lab import look
 from tests.functional import base
 from tests.functional import environment
 from tests.functional import faults
@@ -82,13 +83,12 @@ class RelocationTest(base.FunctionalTest):
         # Whatever makes the lender look, it keeps its copy.
         self.node1.volume.kill()
         self.start_services(self.node1)
-        tags = self.node1.run(['lvs', '--noheadings', '-o', 'lv_tags',
-                               f'cinder-volumes/volume-{old}']).stdout
-        self.assertRegex(tags, f'dmclone.lent/2/{volume}/node2#dmclone/{new}')
+        self.assertIn(f'dmclone.lent/2/{volume}/node2#dmclone/{new}',
+                      ' '.join(look.volumes(self.node1)[f'volume-{old}']))
         self.assert_hydrating(at)
         self.release(at, self.node1)
-        self.wait('release of the old copy', lambda: old not in
-                  self.node1.run('lvs --noheadings -o lv_name').stdout)
+        self.wait('release of the old copy', lambda: (
+            f'volume-{old}' not in look.volumes(self.node1)))
         self.assertNotIn(';', self.row(volume).provider_id)
         self.assert_holds(image, at)
 

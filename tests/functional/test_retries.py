@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 
-from lab import RestError
+from lab import RestError, look
 from tests.functional import base
 
 
@@ -18,9 +18,8 @@ class RetriesTest(base.FunctionalTest):
 
     def lvs(self) -> list[str]:
         """LVs of both nodes that are not metadata."""
-        return [name for node in self.lab.nodes for name in node.run(
-            'lvs --noheadings -o lv_name').stdout.split()
-            if name.startswith('volume-')]
+        return [name for node in self.lab.nodes for name in look.volumes(node)
+                if name.startswith('volume-')]
 
     def test_five_attaches_at_once_are_one(self) -> None:
         volume, image = self.filled(self.node1)
