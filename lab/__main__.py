@@ -6,8 +6,7 @@ import argparse
 import json
 import sys
 
-from lab import kernel
-from lab.errors import LabError
+from lab import entry, kernel
 from lab.lab import Lab, default_name
 
 
@@ -70,9 +69,4 @@ def main() -> int:
 
 
 if __name__ == '__main__':
-    try:
-        sys.exit(main())
-    except LabError as exc:
-        sys.exit(f'lab: {exc}')
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(entry.guard('lab', main))

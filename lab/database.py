@@ -2,7 +2,6 @@
 """The databases of Keystone and Cinder: made once, copied for each lab."""
 from __future__ import annotations
 
-import os
 import pathlib
 import shutil
 import site
@@ -79,7 +78,9 @@ def add_endpoint(client: Client, name: str, kind: str, url: str) -> None:
 
 def _build(path: pathlib.Path, venv: pathlib.Path) -> None:
     """Make the databases in ``path`` with services of their own."""
-    network = Network(f'template-{os.getpid()}')
+    # One at a time builds in this directory; the last may have been killed.
+    network = Network(f'template-{install.digest(bytes(path))}')
+    network.destroy()
     network.create(nodes=0)
     try:
         mariadb = MariaDB(path, network)

@@ -77,7 +77,7 @@ def _start(console: Console,
     what, each = (('a Nova and a Cinder', 'cinder-volume and nova-compute')
                   if nova else ('a Cinder', 'cinder-volume'))
     with console.step(f'Start two kernels and {what} around them') as step:
-        lab = Lab(name, nova=nova)
+        lab = Lab(name, nova=nova, keep=args.keep)
         lab.start()
         step.result = (f'{len(lab.nodes)} nodes, {len(lab.services)} '
                        f'services, {each} on each node')

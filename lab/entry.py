@@ -9,9 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
-from lab import install, virtualenv
+from lab import install, remains, virtualenv
 from lab.errors import LabError
 from lab.lab import Lab
+from lab.processes import ENDING
 from lab.show import Failure
 
 
@@ -20,18 +21,34 @@ def lab_name(kind: str) -> str:
     return f'{kind}-{install.digest(str(virtualenv.CHECKOUT).encode())[:6]}'
 
 
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+def interrupt_once() -> None:
+    """Let a signal that asks for the end raise KeyboardInterrupt.
+
+    Those that follow are ignored: cleaning up is under way.
+    """
+    def interrupt(number: int, frame: object) -> None:
+        for each in ENDING:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+    # SIGINT too: a shell starts background jobs with it ignored.
+    for number in ENDING:
+        signal.signal(number, interrupt)
 
 
 def guard(program: str, work: Callable[[], int]) -> int:
-    """The exit status of ``work``; an error is one line, no traceback."""
-    # SIGINT too: a shell starts background jobs with it ignored.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    """The exit status of ``work``; an error is one line, no traceback.
+
+    No lab stays but one that is to.
+    """
+    interrupt_once()
     try:
-        return work()
+        try:
+            return work()
+        finally:
+            remains.clear()
     except KeyboardInterrupt:
+        # It came while nothing more was to be done, or is done already.
+        remains.clear()
         print(f'{program}: interrupted', file=sys.stderr)
         return 130
     except Failure as exc:
@@ -43,13 +60,12 @@ def guard(program: str, work: Callable[[], int]) -> int:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let cleaning up finish: a second Ctrl-C does not stop it."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    """Let cleaning up finish: Ctrl-C does not stop it."""
+    before = [signal.signal(number, signal.SIG_IGN) for number in ENDING]
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before):
+        for number, handler in zip(ENDING, before):
             signal.signal(number, handler)
 
 

@@ -7,15 +7,14 @@ temporary directory.
 from __future__ import annotations
 
 import contextlib
-import os
 import pathlib
+import secrets
 import shutil
 import socket
-import tempfile
 import typing
 from collections.abc import Iterator
 
-from lab import database, install
+from lab import database, install, remains
 from lab.errors import LabError
 from lab.processes import Group, run, wait_for
 from lab.services import PASSWORD, environment
@@ -227,21 +226,21 @@ def _answers(port: int) -> bool:
 
 def _unprivileged() -> list[str]:
     """Options of setpriv: root would be refused by rsync's daemon."""
-    if os.geteuid():
-        return []
     return ['--reuid', _USER, '--regid', _USER, '--clear-groups']
 
 
 @contextlib.contextmanager
 def _directory() -> Iterator[pathlib.Path]:
     # The name of a socket must be short.
-    path = pathlib.Path(tempfile.mkdtemp(prefix='dmclone-galera-'))
+    claim = remains.Claim(f'galera-{secrets.token_hex(4)}')
+    path = remains.ROOT / claim.name
     try:
-        if not os.geteuid():
-            shutil.chown(path, _USER, _USER)
+        path.mkdir(parents=True)
+        shutil.chown(path, _USER, _USER)
         yield path
     finally:
-        shutil.rmtree(path)
+        remains.remove(claim.name)
+        claim.release()
 
 
 def _template_name(venv: pathlib.Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import fcntl
 import json
 import os
 import pathlib
@@ -11,16 +10,17 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import Any
 
-from lab import config, database, guest, install, kernel, virtualenv
+from lab import (config, database, guest, install, kernel, remains,
+                 virtualenv)
 from lab.compute import config as nova_config
 from lab.compute import database as nova_database
 from lab.compute.cloud import Cloud
 from lab.compute.node import ComputeService
 from lab.compute.servers import MICROVERSION, Servers
 from lab.daemon import Daemon
-from lab.errors import CommandError, LabError, LabInUse
+from lab.errors import CommandError, LabError
 from lab.network import Network
 from lab.node import Node, Size
 from lab.processes import run, wait_for
@@ -29,7 +29,6 @@ from lab.services import (PASSWORD, CinderAPI, CinderScheduler, Keystone,
                           MariaDB, RabbitMQ, Service, environment)
 from lab.volume import DRIVER, VolumeService
 
-ROOT = pathlib.Path('/var/lib/cinder-dmclone-lab')
 # The driver with fault points: lab/faulty.py under a name of its own, because
 # the nodes do not have the package lab.
 FAULTY_DRIVER = 'dmclone_faulty.FaultyDriver'
@@ -73,7 +72,7 @@ class Lab(Servers):
             raise LabError(f'{self.name!r} is no name for a lab: up to 20 '
                            'of a-z, 0-9 and "-"')
         self.keep = keep
-        self.directory = ROOT / self.name
+        self.directory = remains.ROOT / self.name
         self.venv = self.directory / 'venv'
         self.network = Network(self.name)
         size = size or (_NOVA_SIZE if nova else Size())
@@ -81,8 +80,8 @@ class Lab(Servers):
             'nodes': nodes, 'nova': nova, 'native': native,
             'driver': driver or DRIVER,
             'backend': dict(backend or {}), 'default': dict(default or {}),
-            'size': vars(size), 'kernel': None}
-        self._lock: IO[str] | None = None
+            'size': vars(size), 'kernel': None, 'keep': keep}
+        self._claim: remains.Claim | None = None
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
         self._assemble()
 
@@ -125,7 +124,7 @@ class Lab(Servers):
         install.check_machine()
         lab = cls(name, keep=True)
         try:
-            text = (lab.directory / 'lab.json').read_text()
+            text = (lab.directory / remains.SETTINGS).read_text()
         except FileNotFoundError:
             raise LabError(f'there is no lab {lab.name}') from None
         lab._settings |= json.loads(text)
@@ -136,7 +135,9 @@ class Lab(Servers):
     def remove(cls, name: str | None = None) -> None:
         """Remove a lab by what is on disk, whoever started it."""
         install.check_machine()
-        cls(name)._remove()
+        lab = cls(name)
+        remains.remove(lab.name)
+        remains.forget(lab.name)
 
     @property
     def kernel_name(self) -> str | None:
@@ -149,9 +150,9 @@ class Lab(Servers):
     def start(self) -> None:
         """Start everything and wait until every backend is up.
 
-        Remains of an earlier lab of the name are removed first.  If it
-        fails, the logs are kept, their place is printed, and nothing else
-        stays.
+        Remains of earlier labs, of this name or left by processes that were
+        killed, are removed first.  If it fails, the logs are kept, their
+        place is printed, and nothing else stays.
         """
         layers = [install.ensure()]
         if self.cloud:
@@ -159,33 +160,28 @@ class Lab(Servers):
                                                  guest.GUEST_PACKAGES))
         # Whoever attaches to it starts its nodes as they were.
         self._settings['kernel'] = kernel.choose().name
-        self._own()
-        self._remove()
-        self.directory.mkdir(parents=True)
-        (self.directory / 'lab.json').write_text(json.dumps(self._settings))
+        self._claim = remains.Claim(self.name)
+        remains.sweep()
         try:
+            self._remove()
+            self.directory.mkdir(parents=True)
+            (self.directory / remains.SETTINGS).write_text(
+                json.dumps(self._settings))
             self.network.create(self._settings['nodes'])
             self._start_all(layers)
-        except BaseException:
-            place = pathlib.Path('/var/tmp', f'dmclone-lab-{self.name}-logs')
-            self.collect_logs(place)
-            print(f'lab: the logs are in {place}', file=sys.stderr)
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self._keep_logs()
             try:
                 self.stop()
             except LabError as exc:
                 print(f'lab: {exc}', file=sys.stderr)
             raise
 
-    def _own(self) -> None:
-        """Keep a second process from starting a lab of the same name."""
-        lock = open(f'/run/dmclone-lab-{self.name}.lock', 'w')
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise LabInUse(f'the lab {self.name} is in use by another '
-                           'process') from None
-        self._lock = lock
+    def _keep_logs(self) -> None:
+        place = pathlib.Path('/var/tmp', f'dmclone-lab-{self.name}-logs')
+        self.collect_logs(place)
+        print(f'lab: the logs are in {place}', file=sys.stderr)
 
     def _start_all(self, layers: list[pathlib.Path]) -> None:
         self._pool = concurrent.futures.ThreadPoolExecutor(16)
@@ -282,25 +278,21 @@ class Lab(Servers):
     def stop(self) -> None:
         """End every process and remove every trace but the cache."""
         self._remove()
-        if self._lock:
-            self._lock.close()
-            self._lock = None
+        if self._claim:
+            self._claim.release()
+            self._claim = None
 
     def _remove(self) -> None:
-        self.network.destroy()
         if self._pool:
+            self.network.destroy()
             # A step that was still starting something fails now.
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
-            self.network.destroy()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        remains.remove(self.name)
 
     def leftovers(self) -> list[str]:
         """What of this lab is on the machine (nothing after stop())."""
-        found = [f'process {pid}' for pid in self.network.pids()]
-        found += [str(path) for path in (self.network.path, self.directory)
-                  if path.exists()]
-        return found
+        return remains.traces(self.name)
 
     def __enter__(self) -> Lab:
         self.start()

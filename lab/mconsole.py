@@ -21,7 +21,8 @@ def send(console: pathlib.Path, command: str, timeout: float = 30) -> str:
     Raises LabError if the kernel refuses or does not answer.
     """
     text = command.encode()
-    with (tempfile.TemporaryDirectory(prefix='dmclone-lab-') as directory,
+    # Below the lab's, which goes even if this process is killed.
+    with (tempfile.TemporaryDirectory(dir=console.parent) as directory,
           socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client):
         client.settimeout(timeout)
         client.bind(os.path.join(directory, 'client'))

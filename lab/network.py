@@ -15,7 +15,7 @@ import signal
 import socket
 import threading
 
-from lab.errors import LabError
+from lab.errors import CommandError, LabError
 from lab.processes import run, wait_for
 
 CONTROLLER = '10.99.0.254'
@@ -76,9 +76,12 @@ class Network:
 
     def pids(self) -> list[int]:
         """Every process inside."""
-        if not self.path.exists():
+        try:
+            out = run('ip', 'netns', 'pids', self.namespace).stdout
+        except CommandError:
+            if self.path.exists():
+                raise
             return []
-        out = run('ip', 'netns', 'pids', self.namespace, check=False).stdout
         return [int(word) for word in out.split()]
 
     def destroy(self) -> None:

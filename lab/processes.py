@@ -2,6 +2,7 @@
 """Processes of a lab: started in groups, found again from disk, ended."""
 from __future__ import annotations
 
+import ctypes
 import os
 import pathlib
 import signal
@@ -10,6 +11,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from lab.errors import CommandError, LabError
+
+# What asks a program to end; a terminal, a shell, a supervisor sends it.
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# prctl(2)
+_SET_CHILD_SUBREAPER = 36
 
 
 def run(*argv: str, check: bool = True, input: str | None = None,
@@ -60,6 +66,85 @@ def _alive(stat: list[str]) -> bool:
     # A process with a dead first thread still has its sockets while other
     # threads end.
     return stat[0] not in 'ZX' or int(stat[17]) > 1
+
+
+def alive(pid: int) -> bool:
+    """Whether there is the process, and not only its exit status."""
+    stat = _stat(pid)
+    return stat is not None and _alive(stat)
+
+
+def adopt() -> None:
+    """Become the parent of descendants whose own parent has ended."""
+    if ctypes.CDLL(None, use_errno=True).prctl(
+            _SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def wait_as_parent(child: subprocess.Popen[str]) -> None:
+    """Wait for the only child that was started, and bury adopted ones."""
+    try:
+        while True:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+            if ended is None or ended.si_pid == child.pid:
+                break
+            os.waitpid(ended.si_pid, 0)
+    except ChildProcessError:
+        # Another thread has ended them all.
+        pass
+    child.wait()
+
+
+def descendants() -> list[int]:
+    """Living processes that this one has started, and theirs.
+
+    In whatever session.  Those whose parent has ended count after adopt().
+    """
+    children: dict[int, list[int]] = {}
+    for entry in filter(str.isdigit, os.listdir('/proc')):
+        stat = _stat(entry)
+        if stat and _alive(stat):
+            children.setdefault(int(stat[1]), []).append(int(entry))
+    found: list[int] = []
+    below = children.get(os.getpid(), [])
+    while below:
+        found += below
+        below = [pid for parent in below for pid in children.get(parent, [])]
+    return found
+
+
+def end_descendants(grace: float) -> None:
+    """Ask all descendants to end, kill them after ``grace`` seconds.
+
+    Nobody may wait for a child any more.
+    """
+    _signal(signal.SIGTERM)
+    try:
+        wait_for('end', _none_left, grace, 0.05)
+    except LabError:
+        def killed() -> bool:
+            # Again and again: one may be forking while it is killed.
+            _signal(signal.SIGKILL)
+            return _none_left()
+        wait_for('end of all processes that were started', killed)
+
+
+def _signal(number: int) -> None:
+    for pid in descendants():
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def _none_left() -> bool:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+    return not descendants()
 
 
 class Group:

@@ -10,11 +10,15 @@ import contextlib
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+
+from lab import entry
+from lab import processes
+from lab import remains
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORK = ROOT / '.tox'
@@ -109,24 +113,20 @@ class Run:
                 raise failure
 
 
-def _stop(child: subprocess.Popen) -> None:
-    """Interrupt a stage, give it time to clean up, then end it."""
-    for number, seconds in ((signal.SIGINT, GRACE), (signal.SIGTERM, 10),
-                            (signal.SIGKILL, None)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, number)
-        try:
-            child.wait(seconds)
-            return
-        except (subprocess.TimeoutExpired, KeyboardInterrupt):
-            continue
+def _end(child: subprocess.Popen) -> None:
+    """Wait for a stage, then end what it has left: it may have been killed.
+
+    Workers that live have its output open, which else would never end.
+    """
+    processes.wait_as_parent(child)
+    processes.end_descendants(GRACE)
 
 
 def execute(name: str, argv: Sequence[str], echo: bool = False) -> None:
     """Run a command with its output in a log (and shown, if ``echo``).
 
-    It has a process group of its own, so that it is interrupted once, by us,
-    and can clean up.
+    It has a process group of its own, so that it is asked to end once, by
+    us, and can clean up.
     """
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f'{name}.log'
@@ -134,17 +134,16 @@ def execute(name: str, argv: Sequence[str], echo: bool = False) -> None:
         child = subprocess.Popen(
             argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors='replace',
+            env={**os.environ, 'DMCLONE_RUNNER': str(os.getpid())},
             start_new_session=True)
-        try:
-            for line in child.stdout:
-                file.write(line)
-                file.flush()
-                if echo:
-                    print(line, end='', flush=True)
-            child.wait()
-        except KeyboardInterrupt:
-            _stop(child)
-            raise
+        end = threading.Thread(target=_end, args=(child,), daemon=True)
+        end.start()
+        for line in child.stdout:
+            file.write(line)
+            file.flush()
+            if echo:
+                print(line, end='', flush=True)
+        end.join()
     if child.returncode:
         tail = [] if echo else log.read_text().splitlines()[-TAIL_LINES:]
         raise StageFailed('\n'.join(
@@ -214,7 +213,6 @@ def lab_virtualenv(kernel_name: str | None) -> pathlib.Path:
 
     All labs run on the kernel that is printed.
     """
-    sys.path.insert(0, str(ROOT))
     from lab import errors
     from lab import install
     from lab import kernel
@@ -276,12 +274,33 @@ def unit(run: Run) -> None:
     run.lint('releasenotes', tox, 'releasenotes')
 
 
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+def _leave_nothing() -> None:
+    """End all that runs; remove what was killed before it could do so."""
+    processes.end_descendants(GRACE)
+    if os.geteuid() == 0:
+        remains.sweep()
 
 
 def main() -> int:
-    """Run the stages that the command line asks for."""
+    """Run the stages that the command line asks for.
+
+    However it ends, nothing that it has started stays.
+    """
+    processes.adopt()
+    entry.interrupt_once()
+    try:
+        try:
+            return _main()
+        finally:
+            _leave_nothing()
+    except KeyboardInterrupt:
+        # It came while nothing was left to end, or all has ended.
+        _leave_nothing()
+        print('interrupted', file=sys.stderr)
+        return 130
+
+
+def _main() -> int:
     parser = argparse.ArgumentParser(
         prog='tools/test', description='Run every test there is: lint, unit '
         'tests with coverage, the simulation, documents, and the tests in '
@@ -305,25 +324,18 @@ def main() -> int:
     if not arguments.unit and os.geteuid() != 0:
         parser.exit(1, 'tools/test: the lab needs root (try: sudo '
                     'tools/test, or tools/test --unit)\n')
-    # SIGINT too: a shell starts background jobs with it ignored.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
     run = Run()
-    try:
-        binaries = None
-        if not arguments.unit:
-            with run.stage('lab'):
-                binaries = lab_virtualenv(arguments.kernel)
-        asked = {name: getattr(arguments, name) for name in IN_LABS
-                 if getattr(arguments, name) is not None}
-        if not asked:
-            unit(run)
-        if binaries:
-            for name in asked or IN_LABS:
-                in_labs(run, name, binaries, asked.get(name, ()))
-    except KeyboardInterrupt:
-        print('interrupted', file=sys.stderr)
-        return 130
+    binaries = None
+    if not arguments.unit:
+        with run.stage('lab'):
+            binaries = lab_virtualenv(arguments.kernel)
+    asked = {name: getattr(arguments, name) for name in IN_LABS
+             if getattr(arguments, name) is not None}
+    if not asked:
+        unit(run)
+    if binaries:
+        for name in asked or IN_LABS:
+            in_labs(run, name, binaries, asked.get(name, ()))
     if run.failed:
         print(f'logs: {LOGS}')
     print(f'{run.passed} passed, {run.failed} failed')

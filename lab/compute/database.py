@@ -2,7 +2,6 @@
 """Nova's databases, beside those of Keystone and Cinder."""
 from __future__ import annotations
 
-import os
 import pathlib
 
 from lab import database, install
@@ -37,7 +36,8 @@ _SYNC = (
 def _build(path: pathlib.Path, source: pathlib.Path,
            venv: pathlib.Path) -> None:
     """Make the databases in ``path`` from those in ``source``."""
-    network = Network(f'template-{os.getpid()}')
+    network = Network(f'template-{install.digest(bytes(path))}')
+    network.destroy()
     network.create(nodes=0)
     try:
         mariadb = MariaDB(path, network)

@@ -9,21 +9,25 @@ they show.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import pathlib
 import re
+import select
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Callable
 
 import testtools
 
-from lab import FAULTY_DRIVER, Lab
+from lab import FAULTY_DRIVER, Lab, remains
 from lab.errors import LabError, LabInUse
 from lab.lab import LabNode
 from lab.node import Size
+from lab.processes import ENDING
 
 LONG = bool(os.environ.get('DMCLONE_LONG'))
 LOGS = pathlib.Path('/var/tmp/cinder-dmclone-functional')
@@ -61,8 +65,7 @@ def start(make: Callable[[int], Lab], number: int = 1) -> Lab:
 
     :param make: gives a lab (not started) a name with a number
     """
-    # Without this SIGTERM would end the process past atexit.
-    signal.signal(signal.SIGTERM, _terminate)
+    leave_nothing()
     found = make(number)
     try:
         found.start()
@@ -84,12 +87,37 @@ def switch_on(found: Lab) -> None:
         node.heal()
 
 
+@functools.cache
+def leave_nothing() -> None:
+    """From now on let no end of this process leave anything.
+
+    It also ends with the tools/test that has started it.
+    """
+    for number in ENDING:
+        signal.signal(number, _terminate)
+    runner = os.environ.get('DMCLONE_RUNNER')
+    if runner:
+        threading.Thread(target=_follow, args=(int(runner),),
+                         daemon=True).start()
+
+
+def _follow(runner: int) -> None:
+    """Wait for the end of a process, then ask this one to end."""
+    with contextlib.suppress(ProcessLookupError):
+        pidfd = os.pidfd_open(runner)
+        select.select([pidfd], [], [])
+        os.close(pidfd)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+
 def _terminate(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)
+    # An exception would be one more failure of the test, whose cleaning up
+    # takes minutes.
+    remains.become_remover(128 + number)
 
 
 def _stop(found: Lab) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     found.stop()
 

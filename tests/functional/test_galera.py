@@ -33,6 +33,7 @@ class GaleraTest(testtools.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()
+        environment.leave_nothing()
         install.ensure_galera()
         with contextlib.ExitStack() as stack:
             cls.cluster = stack.enter_context(

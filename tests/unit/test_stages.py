@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tools/test says of what failed."""
+"""What tools/test says of what failed, and what it leaves: nothing."""
 from __future__ import annotations
 
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
 import unittest
 
+from lab.processes import alive, wait_for
 from tools import stages
 
 # As stestr prints it.
@@ -79,3 +86,76 @@ class RaisedTest(unittest.TestCase):
 
     def test_nothing_failed(self) -> None:
         self.assertEqual('', stages.raised('{0} tests.a [1s] ... ok\n'))
+
+
+# A stage like stestr: a worker that does not end when asked, and a process in
+# a session of its own below one that has ended already.
+_STAGE = '''
+trap "" TERM
+setsid sh -c 'sleep 600 & echo $! >orphan' &
+sh -c 'trap "" TERM; echo $$ >worker; while :; do sleep 600; done' &
+trap - TERM
+until [ -s orphan ] && [ -s worker ]; do sleep 0.05; done
+echo $$ >stage
+wait
+'''
+_RUNNER = '''
+import pathlib, sys
+from unittest import mock
+from tools import stages
+place = pathlib.Path(sys.argv[1])
+with mock.patch.multiple(
+        stages, ROOT=place, LOGS=place / 'logs', GRACE=1,
+        _main=lambda: stages.execute('stage', ['sh', '-c', sys.argv[2]]),
+        remains=mock.Mock()):
+    try:
+        sys.exit(stages.main())
+    except stages.StageFailed as error:
+        sys.exit(str(error))
+'''
+
+
+class EndTest(unittest.TestCase):
+
+    def setUp(self) -> None:
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.place = pathlib.Path(directory.name)
+        # As a shell starts what is to run in the background.
+        self.runner = subprocess.Popen(
+            ['env', '--ignore-signal=INT', sys.executable, '-c', _RUNNER,
+             directory.name, _STAGE], cwd=pathlib.Path(
+                 stages.__file__).parents[1],
+            stderr=subprocess.PIPE, text=True)
+        self.addCleanup(self.runner.communicate)
+        self.addCleanup(self.runner.kill)
+        wait_for('the stage', (self.place / 'stage').exists)
+        self.pids = [int(self.read(name))
+                     for name in ('stage', 'worker', 'orphan')]
+
+    def read(self, name: str) -> str:
+        wait_for(name, lambda: (self.place / name).read_text().strip())
+        return (self.place / name).read_text()
+
+    def assert_ended(self, status: int) -> None:
+        self.assertEqual(status, self.runner.wait(60))
+        self.assertEqual([], list(filter(alive, self.pids)))
+
+    def test_any_signal_ends_all(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            with self.subTest(number):
+                self.runner.send_signal(number)
+                self.assert_ended(130)
+            self.doCleanups()
+            self.setUp()
+
+    def test_a_second_signal_does_not_stop_it(self) -> None:
+        self.runner.terminate()
+        wait_for('the end of the stage', lambda: not alive(self.pids[0]))
+        self.runner.terminate()
+        self.runner.send_signal(signal.SIGINT)
+        self.assert_ended(130)
+
+    def test_a_stage_that_is_killed_leaves_nothing(self) -> None:
+        os.kill(self.pids[0], signal.SIGKILL)
+        self.assert_ended(1)
