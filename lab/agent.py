@@ -13,11 +13,13 @@ import time
 from collections.abc import Callable
 
 from lab.errors import CommandError, LabError
-from lab.processes import run
+from lab.processes import look_out, run
 
 PORT = 7000
 _SOURCE = pathlib.Path(__file__).with_name('agent.c')
 _CHUNK = 65536
+# So often who waits looks out for what makes it vain, in seconds.
+_PAUSE = 1.0
 
 Connect = Callable[[float], socket.socket]
 
@@ -83,9 +85,14 @@ class Command:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             raise TimeoutError
-        self._socket.settimeout(remaining)
+        self._socket.settimeout(min(remaining, _PAUSE))
         try:
             data = self._socket.recv(_CHUNK)
+        except TimeoutError:
+            if remaining <= _PAUSE:
+                raise
+            look_out()
+            return True
         except ConnectionResetError:
             data = b''
         if not data:

@@ -7,7 +7,7 @@ import re
 
 from lab.errors import LabError
 from lab.node import Node
-from lab.processes import wait_for
+from lab.processes import look_out, wait_for
 
 # The leader of a session of its own, so that all the service's processes
 # (but not its privileged helpers, which see it go) can be found and killed.
@@ -65,14 +65,24 @@ class Daemon:
 
     def pids(self) -> list[int]:
         """The service's processes in the node."""
-        out = self._node.run(
+        result = self._node.run(
             f'test ! -e {self._pid} || pgrep -s "$(cat {self._pid})"',
-            check=False).stdout
-        return [int(pid) for pid in out.split()]
+            check=False)
+        # 1: there is none.
+        if result.code > 1:
+            raise LabError(f'{self.title}: {result.stderr.strip()}')
+        return [int(pid) for pid in result.stdout.split()]
 
     def running(self) -> bool:
         """Whether a process of the service is alive."""
         return bool(self.pids())
+
+    def assert_running(self) -> None:
+        """Raise LabError with what the log shows if it has ended."""
+        if not self.running():
+            # If the kernel has killed it, the log does not show it.
+            look_out()
+            raise LabError(f'{self.title} ended: {self.errors()}')
 
     def wait_up(self, timeout: float = 600) -> None:
         """Wait until the service is initialized and listens.
@@ -86,8 +96,7 @@ class Daemon:
                                f'initialize: {self.errors()}')
             if self.up in log:
                 return True
-            if not self.running():
-                raise LabError(f'{self.title} ended: {self.errors()}')
+            self.assert_running()
             return False
         wait_for(f'{self.title} to be up (see {self.log})', up, timeout, 0.5)
 

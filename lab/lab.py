@@ -23,7 +23,7 @@ from lab.daemon import Daemon
 from lab.errors import CommandError, LabError
 from lab.network import Network
 from lab.node import Node, Size
-from lab.processes import run, wait_for
+from lab.processes import run, unwatch, wait_for, watch
 from lab.rest import KEYSTONE
 from lab.services import (PASSWORD, CinderAPI, CinderScheduler, Keystone,
                           MariaDB, RabbitMQ, Service, environment)
@@ -168,6 +168,7 @@ class Lab(Servers):
             (self.directory / remains.SETTINGS).write_text(
                 json.dumps(self._settings))
             self.network.create(self._settings['nodes'])
+            watch(self.check)
             self._start_all(layers)
         except BaseException as error:
             if isinstance(error, Exception):
@@ -282,7 +283,21 @@ class Lab(Servers):
             self._claim.release()
             self._claim = None
 
+    def check(self) -> None:
+        """Raise LabError if a node has died or run out of memory.
+
+        Whoever waits in this process does so, from start() to stop().
+        """
+        for node in self.nodes:
+            node.check()
+
+    def forgive(self) -> None:
+        """Let check() tell only of what happens from now on."""
+        for node in self.nodes:
+            node.forgive()
+
     def _remove(self) -> None:
+        unwatch(self.check)
         if self._pool:
             self.network.destroy()
             # A step that was still starting something fails now.

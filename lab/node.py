@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import random
+import re
 import shutil
 import socket
 from collections.abc import Sequence
@@ -28,6 +29,12 @@ trap "" ALRM
 while [ -e /proc/$$/exe ]; do kill -ALRM $$; sleep 1; done 2>/dev/null &
 exec "$@"
 '''
+# In the console's log, which goes on after a boot.
+_SWITCHED_ON = '--- switched on\n'
+# pr_err() in mm/oom_kill.c: it is shown in spite of "quiet".
+_KILLED = re.compile(r'^.*ut of memory: Killed process .*$', re.M)
+# What is shown of the console of a kernel that has died.
+_LAST_LINES = 5
 # Of the servers of volatile disks.
 _FIRST_PORT = 10809
 
@@ -36,10 +43,13 @@ _FIRST_PORT = 10809
 class Size:
     """Memory and (sparse) disk of a node.
 
+    The machine gives memory as the node touches it, and gets it back when
+    the node is switched off.
+
     :ivar volatile: its disks have a write cache that a power cut empties
     """
 
-    memory_mib: int = 384
+    memory_mib: int = 768
     disk_gib: int = 100
     volatile: bool = False
 
@@ -72,6 +82,10 @@ class Node:
             Disk(image, network, _FIRST_PORT + 2 * number + index)
             for index, image in enumerate(self._images) if size.volatile]
         self._group = Group(directory / 'kernel.pid')
+        # Whether this object has switched it on; how much of the console's
+        # log is old.
+        self._on = False
+        self._seen = 0
 
     def __repr__(self) -> str:
         return f'<{self.name}>'
@@ -105,7 +119,10 @@ class Node:
             'con=null', 'con0=fd:0,fd:1', 'ssl=null', 'noreboot', 'quiet',
             f'uml_dir={self.directory}/uml', f'umid={self.name}',
             *(f'{key}={value}' for key, value in env.items()))
+        with self.console_log.open('a') as log:
+            log.write(_SWITCHED_ON)
         self._group.start(argv, self.console_log)
+        self._on = True
 
     def _interface(self, index: int, bridge: str) -> str:
         # Without an address of its own it gets another one at each boot,
@@ -159,6 +176,40 @@ class Node:
         """Whether the node's kernel is running."""
         return self._group.leader() is not None
 
+    def check(self) -> None:
+        """Raise LabError if the node has died or run out of memory.
+
+        What made it do so is told until it is switched on again, or
+        forgive() is called.
+        """
+        if self._on and not self.running():
+            lines = self.console().splitlines()[-_LAST_LINES:]
+            raise LabError(f'{self.name} died; its console ends: '
+                           f'{" / ".join(lines)}')
+        try:
+            size = self.console_log.stat().st_size
+        except FileNotFoundError:
+            return
+        if size > self._seen:
+            lines = self._killed()
+            if lines:
+                raise LabError(f'{self.name} is out of memory '
+                               f'({self._size.memory_mib} MiB): '
+                               f'{" / ".join(lines)}')
+            self._seen = size
+
+    def forgive(self) -> None:
+        """Let check() tell only of what happens from now on."""
+        if self.console_log.exists():
+            self._seen = self.console_log.stat().st_size
+
+    def _killed(self) -> list[str]:
+        """What the kernel says of processes that it had to kill."""
+        with self.console_log.open('rb') as file:
+            file.seek(self._seen)
+            text = file.read().decode(errors='replace')
+        return _KILLED.findall(text.rpartition(_SWITCHED_ON)[2])
+
     def power_cut(self, seed: object = 0) -> Loss:
         """End the node at once; what it had not written to disk is lost.
 
@@ -179,6 +230,7 @@ class Node:
         return self._disks[1].writes
 
     def _end(self) -> None:
+        self._on = False
         self._group.kill()
         # That of a killed kernel stops the next one.
         shutil.rmtree(self.directory / 'uml', ignore_errors=True)

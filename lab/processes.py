@@ -16,6 +16,7 @@ from lab.errors import CommandError, LabError
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # prctl(2)
 _SET_CHILD_SUBREAPER = 36
+_watches: list[Callable[[], object]] = []
 
 
 def run(*argv: str, check: bool = True, input: str | None = None,
@@ -39,7 +40,7 @@ def wait_for(what: str, condition: Callable[[], object],
              timeout: float = 600, interval: float = 0.1) -> object:
     """Return the first true value of ``condition()``.
 
-    Raises LabError after ``timeout`` seconds.
+    Raises LabError after ``timeout`` seconds, or what look_out() raises.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -48,9 +49,27 @@ def wait_for(what: str, condition: Callable[[], object],
         value = condition()
         if value:
             return value
+        look_out()
         if late:
             raise LabError(f'{what}: not within {timeout:.0f} s')
         time.sleep(interval)
+
+
+def watch(check: Callable[[], object]) -> None:
+    """Let whoever waits call this often; it raises LabError to end that."""
+    _watches.append(check)
+
+
+def unwatch(check: Callable[[], object]) -> None:
+    """Undo watch()."""
+    if check in _watches:
+        _watches.remove(check)
+
+
+def look_out() -> None:
+    """Raise LabError if something is known that makes waiting vain."""
+    for check in list(_watches):
+        check()
 
 
 def _stat(pid: int | str) -> list[str] | None:

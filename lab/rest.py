@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
 import socket
+import time
 from typing import Any
 
 from lab.errors import LabError
 from lab.network import CONTROLLER, Network
+from lab.processes import look_out
 from lab.services import CINDER_PORT, KEYSTONE_PORT, NOVA_PORT, PASSWORD
 
 KEYSTONE = f'http://{CONTROLLER}:{KEYSTONE_PORT}/v3'
@@ -37,6 +40,15 @@ class _Connection(http.client.HTTPConnection):
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
+def _await(answer: socket.socket, timeout: float) -> None:
+    """Wait until there is an answer to read, or what look_out() raises."""
+    deadline = time.monotonic() + timeout
+    while not select.select([answer], [], [], 1)[0]:
+        look_out()
+        if time.monotonic() > deadline:
+            raise TimeoutError(f'no answer in {timeout:.0f} s')
+
+
 def request(network: Network, port: int, method: str, path: str,
             body: Any = None, headers: dict[str, str] | None = None,
             timeout: float = 600) -> tuple[Any, dict[str, str]]:
@@ -51,11 +63,15 @@ def request(network: Network, port: int, method: str, path: str,
             body=None if body is None else json.dumps(body),
             headers={'Content-Type': 'application/json',
                      'Accept': 'application/json', **(headers or {})})
+        _await(connection.sock, timeout)
         answer = connection.getresponse()
         text = answer.read().decode()
         found = {name.lower(): value for name, value in answer.getheaders()}
     finally:
         connection.close()
+    if answer.status >= 500:
+        # What made it fail tells more.
+        look_out()
     if answer.status >= 400:
         raise RestError(f'{method} {path}', answer.status, text)
     return (json.loads(text) if text else None), found

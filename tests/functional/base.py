@@ -196,6 +196,7 @@ class FunctionalTest(faults.Faults):
 
     def restore(self) -> None:
         """Make every node run, reachable and with its service."""
+        self.lab.forgive()
         environment.switch_on(self.lab)
         for node in self.lab.nodes:
             self.disarm(node)
@@ -219,11 +220,17 @@ class FunctionalTest(faults.Faults):
         One that was away for long is down until its first report, which
         comes some seconds after its start.
         """
-        wanted = {node.volume.host for node in nodes}
-        self.wait('the services to report', lambda: wanted <= {
-            host for host, in self.lab.sql(
-                'select host from services where deleted = 0 and updated_at '
-                f'> utc_timestamp() - interval {REPORTED_SECONDS} second')})
+        def reporting() -> bool:
+            missing = {node.volume.host: node for node in nodes}
+            for host, in self.lab.sql(
+                    'select host from services where deleted = 0 and '
+                    'updated_at > utc_timestamp() - interval '
+                    f'{REPORTED_SECONDS} second'):
+                missing.pop(host, None)
+            for node in missing.values():
+                node.volume.assert_running()
+            return not missing
+        self.wait('the services to report', reporting)
 
     def remove_volumes(self) -> None:
         """Detach and delete what the test made, in whatever state."""

@@ -49,6 +49,7 @@ class NovaTest(testtools.TestCase):
 
     def restore(self) -> None:
         """Make everything run again."""
+        self.lab.forgive()
         labs.switch_on(self.lab)
         for node in self.lab.nodes:
             for daemon in (node.volume, node.compute):

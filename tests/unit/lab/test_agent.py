@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-from lab import agent
+from lab import agent, processes
 from lab.errors import CommandError, LabError
 
 
@@ -93,6 +93,14 @@ class AgentTest(unittest.TestCase):
         deadline = time.monotonic() + 30
         while self._run('pgrep', '-g', group, check=False).code == 0:
             self.assertLess(time.monotonic(), deadline)
+
+    def test_who_waits_looks_out(self) -> None:
+        def killed() -> None:
+            raise LabError('the kernel has killed it')
+        processes.watch(killed)
+        self.addCleanup(processes.unwatch, killed)
+        with self.assertRaisesRegex(LabError, 'the kernel has killed it'):
+            self._run('sleep', '60')
 
     def test_poll_says_none_while_it_runs(self) -> None:
         with agent.Command(self._connect, ['sleep', '60']) as command:
