@@ -21,6 +21,10 @@ Components: main
 Architectures: amd64
 Signed-By: {_KEYRING}
 '''
+# Of the machine's apt: a release that this archive does not have, and hooks,
+# some of which remove what another apt is about to install.
+_NOT_OURS = ('APT::Default-Release', 'APT::Update::Pre-Invoke',
+             'APT::Update::Post-Invoke', 'APT::Update::Post-Invoke-Success')
 # Relations that are no need of a package.
 _OPTIONAL = ('recommends', 'suggests', 'conflicts', 'breaks', 'replaces',
              'enhances')
@@ -53,6 +57,30 @@ def unpack(package: str, tree: pathlib.Path) -> str:
         return run('dpkg-deb', '--field', str(found), 'Version').stdout.strip()
 
 
+def configuration(directory: pathlib.Path) -> str:
+    """apt.conf, read after the machine's own; all is in ``directory``."""
+    options = {
+        'Dir::Etc::sourcelist': directory / 'debian.sources',
+        'Dir::Etc::sourceparts': '/dev/null',
+        'Dir::Etc::preferences': '/dev/null',
+        'Dir::Etc::preferencesparts': '/dev/null',
+        'Dir::State::lists': directory / 'lists',
+        'Dir::State::status': directory / 'status',
+        'Dir::Cache': directory / 'cache',
+        'APT::Architecture': 'amd64',
+        # A list that cannot be fetched is an error.
+        'APT::Update::Error-Mode': 'any',
+        # The user _apt cannot see what root alone can.
+        'APT::Sandbox::User': 'root',
+        'Acquire::Languages': 'none',
+        'Acquire::IndexTargets::deb::DEP-11::DefaultEnabled': 'false',
+        'Acquire::Retries': '2',
+        'Acquire::http::Timeout': '20'}
+    return ''.join([*(f'#clear {name};\n' for name in _NOT_OURS),
+                    *(f'{name} "{value}";\n'
+                      for name, value in options.items())])
+
+
 def needs(text: str) -> list[str]:
     """The real packages in what apt-cache depends --recurse prints."""
     return sorted(set(_NAME.findall(text)))
@@ -67,33 +95,14 @@ class _Apt:
             (directory / name).mkdir(parents=True)
         (directory / 'status').touch()
         (directory / 'debian.sources').write_text(_SOURCES)
-        self._options = {
-            'Dir::Etc::sourcelist': directory / 'debian.sources',
-            'Dir::Etc::sourceparts': '/dev/null',
-            'Dir::Etc::preferences': '/dev/null',
-            'Dir::Etc::preferencesparts': '/dev/null',
-            'Dir::State::lists': directory / 'lists',
-            'Dir::State::status': directory / 'status',
-            'Dir::Cache': directory / 'cache',
-            'APT::Architecture': 'amd64',
-            'APT::Default-Release': '',
-            # A list that cannot be fetched is an error.
-            'APT::Update::Error-Mode': 'any',
-            # The user _apt cannot see what root alone can.
-            'APT::Sandbox::User': 'root',
-            'Acquire::Languages': 'none',
-            'Acquire::IndexTargets::deb::DEP-11::DefaultEnabled': 'false',
-            'Acquire::Retries': '2',
-            'Acquire::http::Timeout': '20',
-        }
+        (directory / 'apt.conf').write_text(configuration(directory))
 
     def run(self, program: str, *words: str) -> str:
         """What a command of apt prints; its first error is LabError."""
-        options = [f'--option={key}={value}'
-                   for key, value in self._options.items()]
         # apt-get download writes where it is.
         result = run('env', '-C', str(self.directory), 'LC_ALL=C', program,
-                     *options, *words, check=False, timeout=1800)
+                     f'--config-file={self.directory}/apt.conf', *words,
+                     check=False, timeout=1800)
         if result.returncode:
             raise LabError(f'{program} {words[0]} from Debian {SUITE}: '
                            f'{_error(result.stderr.splitlines())}')

@@ -35,6 +35,17 @@ class NeedsTest(unittest.TestCase):
                           '<uml>\n'))
 
 
+class ConfigurationTest(unittest.TestCase):
+
+    def test_the_machine_is_left_alone(self) -> None:
+        """No list, no cache and no hook of it is used."""
+        text = archive.configuration(pathlib.Path('/own'))
+        for name in ('Dir::Etc::sourcelist', 'Dir::State::lists',
+                     'Dir::State::status', 'Dir::Cache'):
+            self.assertRegex(text, f'(?m)^{name} "/own/')
+        self.assertRegex(text, '(?m)^#clear APT::Update::Post-Invoke;$')
+
+
 class VerdictTest(unittest.TestCase):
 
     def test_a_good_one_holds_until_the_machine_boots(self) -> None:
