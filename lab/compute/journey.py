@@ -85,11 +85,21 @@ class ServerJourney(Journey):
     def _migrate(self, server: Server) -> None:
         with self._console.step('Live-migrate it to '
                                 f'{self._away.name}') as step:
+            self._console.detail('QEMU without KVM loses what a guest stores '
+                                 'while its memory is')
+            self._console.detail('copied (see lab/compute/server.py), so '
+                                 'that it stands still meanwhile')
+            self._console.detail(f'{self._home.name}# virsh suspend '
+                                 f'{self._server}')
+            server.suspend()
             self._openstack('server', 'migrate', '--live-migration',
                             '--host', self._away.name, '--wait', self._name)
             shown = self._openstack('server', 'show', self._name)
             host = shown['OS-EXT-SRV-ATTR:host']
             expect(host == self._away.name, f'it is on {host}')
+            self._console.detail(f'{self._away.name}# virsh resume '
+                                 f'{self._server}')
+            server.resume()
             wait_for('the volume to follow', lambda: (
                 server.row(self._id)[1] == self._away.name), _LIMIT, 0.2)
             shown = self._openstack('volume', 'show', self.volume)

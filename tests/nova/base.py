@@ -102,27 +102,11 @@ class NovaTest(testtools.TestCase):
         wait_for(f'{server.volume} to be on node{node}', lambda: (
             server.row(server.volume)[1] == f'node{node}'), LIMIT)
 
-    def suspend(self, server: Server) -> None:
-        """Let its processor stand still while its memory is copied.
-
-        As it does at the switch in any case: without KVM, QEMU loses what a
-        guest stores meanwhile (see lab/guest/disk.c), and the guest crashes.
-        """
-        server.node.compute.virsh('suspend', server.id)
-
-    def resume(self, server: Server, node: int | None = None) -> None:
-        """Undo that, where it is now.
-
-        :param node: if it is not where Nova believes it to be
-        """
-        there = self.lab.nodes[node - 1] if node else server.node
-        there.compute.virsh('resume', server.id)
-
     def live_migrate(self, server: Server, node: int) -> None:
         """Move a server that runs; it must go on there."""
-        self.suspend(server)
+        server.suspend()
         self.lab.live_migrate(server.id, node)
-        self.resume(server)
+        server.resume()
         self.moved(server, node)
 
     def copying_memory(self, server: Server) -> None:

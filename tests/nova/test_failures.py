@@ -177,11 +177,11 @@ class TrapsTest(base.NovaTest):
     def test_source_compute_dies_after_the_switch(self) -> None:
         """Nova believes the server to be where it no longer is."""
         server = self.server()
-        self.suspend(server)
+        server.suspend()
         with self.gateway.held(*DELETE) as request:
             self.lab.live_migrate(server.id, 2, wait=False)
             request.wait()
-            self.resume(server, 2)
+            server.resume(2)
             self.node1.compute.kill()
         wait_for('the volume to follow its server', lambda: (
             server.row(server.volume)[1] == 'node2'), base.LIMIT)

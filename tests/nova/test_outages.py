@@ -27,12 +27,12 @@ class OutagesTest(base.NovaTest):
         server.press(console.HEAVY)
         for seconds in SILENCES:
             with self.gateway.held(*COMPLETE) as request:
-                self.suspend(server)
+                server.suspend()
                 self.lab.live_migrate(server.id, 2, wait=False)
                 request.wait()
                 self.silence(seconds)
             status = self.lab.wait_migration(server.id)
-            self.resume(server)
+            server.resume()
             self.agree(server)
             if status != 'completed' and seconds > PATIENCE:
                 self.assertEqual('node1', server.node.name)
@@ -105,13 +105,13 @@ class OutagesTest(base.NovaTest):
         here, there = 1, 2
         for request in (CREATE, COMPLETE, DELETE):
             for service in (self.lab.rabbitmq, self.lab.mariadb):
-                self.suspend(server)
+                server.suspend()
                 with self.gateway.held(*request) as held:
                     self.lab.live_migrate(server.id, there, wait=False)
                     held.wait()
                     service.restart()
                 self.lab.wait_migration(server.id)
-                self.resume(server)
+                server.resume()
                 self.agree(server)
                 if server.node.number == there:
                     here, there = there, here
