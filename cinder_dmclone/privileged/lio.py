@@ -272,7 +272,7 @@ def _ensure_lun(tpg: Any, storage: pathlib.Path) -> None:
         lib.LUN(tpg, int(path.name.removeprefix('lun_'))).delete()
     if not right:
         tpg.enable = False
-        lib.LUN(tpg, 0, lib.tcm.StorageObject.so_from_path(storage))
+        lib.LUN(tpg, 0, _storage_object(storage))
 
 
 def _ensure_acls(tpg: Any, grants: list[tuple[str, str, str]],
@@ -308,13 +308,12 @@ def _ensure_portal(tpg: Any, ip: str, port: int) -> None:
 
 
 def _remove(iqn: str) -> None:
-    lib = _rtslib()
     if (CONFIGFS / 'iscsi' / iqn).is_dir():
         _target(iqn).delete()
     for storage in _backstores(iqn):
         for attempt in range(5):
             try:
-                lib.tcm.StorageObject.so_from_path(storage).delete()
+                _storage_object(storage).delete()
                 break
             except FileNotFoundError:
                 time.sleep(0.1 * attempt)
@@ -329,6 +328,11 @@ def _remove(iqn: str) -> None:
 def _target(iqn: str) -> Any:
     lib = _rtslib()
     return lib.Target(lib.FabricModule('iscsi'), iqn)
+
+
+def _storage_object(path: pathlib.Path) -> Any:
+    # Before 2.2 rtslib splits the path as text.
+    return _rtslib().tcm.StorageObject.so_from_path(str(path))
 
 
 def _serial(backstore: pathlib.Path) -> str:

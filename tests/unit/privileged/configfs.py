@@ -6,7 +6,9 @@ does, removing one that is in use is refused like the kernel does. rtslib
 runs on it unchanged.
 """
 
+import contextlib
 import errno
+import io
 import os
 import pathlib
 import tempfile
@@ -47,6 +49,8 @@ class Configfs(fixtures.Fixture):
         self._patch('os.symlink', self._symlinked(os.symlink))
         self._patch('pathlib.Path.write_text',
                     lambda path, text, *_args: self._written(path, text))
+        # What rtslib writes with before 2.2.
+        self._patch('rtslib_fb.utils.open', self._open, create=True)
         self._patch('rtslib_fb.tcm.get_blockdev_type', lambda _dev: 0)
         self._patch('rtslib_fb.tcm.is_dev_in_use', self._claimed)
         # Asks for the mount of the real configfs.
@@ -80,8 +84,8 @@ class Configfs(fixtures.Fixture):
         """Change a file as somebody else would."""
         self._write_text(self.root / path, text)
 
-    def _patch(self, name, value):
-        patcher = mock.patch(name, value)
+    def _patch(self, name, value, **more):
+        patcher = mock.patch(name, value, **more)
         patcher.start()
         self.addCleanup(patcher.stop)
 
@@ -151,6 +155,16 @@ class Configfs(fixtures.Fixture):
                 self._change('link', self._parts(target))
             real(source, target, *args, **more)
         return symlink
+
+    @contextlib.contextmanager
+    def _open(self, path, mode):
+        if mode == 'r':
+            with open(path) as file:
+                yield file
+        else:
+            file = io.StringIO()
+            yield file
+            self._written(pathlib.Path(path), file.getvalue())
 
     def _written(self, path, text):
         parts = self._parts(path)

@@ -25,6 +25,9 @@ HBA = f'core/iblock_{(1 << 20) + 0x0123456}'
 STORAGE = f'{HBA}/{MARK}@iqn.2010-10.org.openstack:'
 ACL = f'{TPG}/acls/{INITIATOR}'
 
+# Before 2.2 rtslib makes an error of its own of whatever a mkdir raises.
+DEATHS = (configfs.Died, exceptions.TargetUnusable)
+
 
 def _unlink(folder):
     for path in folder.iterdir():
@@ -143,7 +146,8 @@ class LioTest(base.BaseTestCase):
         for limit in range(1, changes):
             self.fs.events.clear()
             self.fs.die_after = limit
-            self.assertRaises(configfs.Died, self.ensure)
+            self.assertRaises(DEATHS, self.ensure)
+            self.assertEqual(limit, len(self.fs.events))
             self.fs.die_after = None
             self.ensure()
             self.assertEqual(whole, self.fs.tree(), limit)
@@ -158,7 +162,8 @@ class LioTest(base.BaseTestCase):
             self.ensure()
             self.fs.events.clear()
             self.fs.die_after = limit
-            self.assertRaises(configfs.Died, lio.remove, IQN)
+            self.assertRaises(DEATHS, lio.remove, IQN)
+            self.assertEqual(limit, len(self.fs.events))
             self.fs.die_after = None
             lio.remove(IQN)
             self.assertEqual(empty, self.fs.tree(), limit)
@@ -219,6 +224,16 @@ class LioTest(base.BaseTestCase):
                 mock.patch('time.sleep', autospec=True):
             lio.remove(IQN)
         self.assertFalse((self.fs.root / HBA).exists())
+
+    def test_storage_objects_are_looked_up_by_text(self):
+        """Before 2.2 rtslib cannot take a path to pieces."""
+        find = lio._rtslib().tcm.StorageObject.so_from_path
+        with mock.patch('rtslib_fb.tcm.StorageObject.so_from_path',
+                        side_effect=find) as looked_up:
+            self.ensure()
+            lio.remove(IQN)
+        self.assertEqual({str}, {type(call.args[0])
+                                 for call in looked_up.call_args_list})
 
     def test_foreign_objects_survive(self):
         for path in ('core/iblock_0', 'core/iblock_0/volume-1',
