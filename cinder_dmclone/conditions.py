@@ -11,8 +11,9 @@ from __future__ import annotations
 import dataclasses
 import typing
 
-from cinder.db import models
 import sqlalchemy as sa
+
+from cinder_dmclone.releases import models
 
 if typing.TYPE_CHECKING:
     from cinder_dmclone import rows

@@ -14,8 +14,6 @@ import time
 import typing
 
 from cinder import context as cinder_context
-from cinder.db import api as db_api
-from cinder.db import models
 from cinder import exception
 from oslo_db import exception as db_exc
 from oslo_log import log as logging
@@ -27,6 +25,8 @@ from cinder_dmclone import cluster
 from cinder_dmclone import conditions
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
+from cinder_dmclone.releases import db_api
+from cinder_dmclone.releases import models
 
 LOG = logging.getLogger(__name__)
 

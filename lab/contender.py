@@ -14,8 +14,6 @@ import uuid
 from collections.abc import Callable
 
 from cinder import context as cinder_context
-from cinder.db import api
-from cinder.db import models
 from oslo_config import cfg
 from oslo_db import exception as db_exc
 import sqlalchemy as sa
@@ -24,6 +22,8 @@ from tooz import coordination
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
 from cinder_dmclone import rows
+from cinder_dmclone.releases import db_api
+from cinder_dmclone.releases import models
 
 # What was read, and what was written on the strength of it.
 Claim = tuple[str, str]
@@ -91,7 +91,7 @@ def _for_update(volume: str) -> Claim:
     while True:
         with contextlib.suppress(db_exc.DBDeadlock):
             context = cinder_context.get_admin_context()
-            with api.main_context_manager.writer.using(context) as session:
+            with db_api.main_context_manager.writer.using(context) as session:
                 old = _select(session, volume, lock=True)
                 new = _next(old)
                 _update(session, volume, new)
@@ -102,10 +102,10 @@ def _locked(coordinator: coordination.CoordinationDriver,
             volume: str) -> Claim:
     """As Cinder's own code does: read and save, each on its own."""
     with coordinator.get_lock(f'volume-{volume}'.encode()):
-        old = _repeated(api.main_context_manager.reader,
+        old = _repeated(db_api.main_context_manager.reader,
                         lambda session: _select(session, volume))
         new = _next(old)
-        _repeated(api.main_context_manager.writer,
+        _repeated(db_api.main_context_manager.writer,
                   lambda session: _update(session, volume, new))
         return old, new
 
@@ -123,7 +123,7 @@ def _select(session: typing.Any, volume: str, lock: bool = False) -> str:
     query = session.query(
         models.Volume.provider_id, models.Volume.status,
         models.Volume.migration_status,
-        api.volume_has_snapshots_filter(),
+        db_api.volume_has_snapshots_filter(),
         sa.exists().where(
             models.VolumeAttachment.volume_id == models.Volume.id,
             models.VolumeAttachment.deleted == sa.false())).filter(

@@ -121,9 +121,10 @@ class _Start:
         self.deadlocks = 0
 
     def __call__(self) -> None:
-        from cinder.db import api
         import sqlalchemy as sa
-        engine = api.get_engine()
+
+        from cinder_dmclone.releases import db_api
+        engine = db_api.get_engine()
         sa.event.listen(engine, 'handle_error', self._count)
         held = [engine.connect() for _ in range(CONNECTIONS)]
         for one in held:

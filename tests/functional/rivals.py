@@ -16,7 +16,6 @@ from collections.abc import Callable
 from cinder import context as cinder_context
 from cinder import exception
 from cinder import objects
-from cinder.db import api as db_api
 from cinder.objects import base
 from cinder.volume import api as volume_api
 from cinder.volume import rpcapi
@@ -26,6 +25,7 @@ import sqlalchemy as sa
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
 from cinder_dmclone import rows
+from cinder_dmclone.releases import db_api
 from lab.races import NODES
 
 Task = dict[str, typing.Any]

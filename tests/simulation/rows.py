@@ -11,7 +11,6 @@ from __future__ import annotations
 import types
 import typing
 
-from cinder.db import models
 import sqlalchemy as sa
 from sqlalchemy.sql import operators
 
@@ -20,6 +19,7 @@ from cinder_dmclone import conditions
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
 from cinder_dmclone import rows
+from cinder_dmclone.releases import models
 
 Record = dict[str, typing.Any]
 Bound = dict[typing.Any, Record]

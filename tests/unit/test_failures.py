@@ -6,13 +6,13 @@ from __future__ import annotations
 import typing
 from unittest import mock
 
-from cinder.db import models
 from oslo_db import exception as db_exc
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone import records
 from cinder_dmclone import rows
+from cinder_dmclone.releases import models
 from tests.unit import base
 from tests.unit.fake import ports
 from tests.unit.fake import storage

@@ -8,8 +8,6 @@ import typing
 from unittest import mock
 import uuid
 
-from cinder.db import api
-from cinder.db import models
 from cinder import exception
 from oslo_db import exception as db_exc
 from oslo_serialization import jsonutils
@@ -17,6 +15,8 @@ from oslo_serialization import jsonutils
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
 from cinder_dmclone import rows
+from cinder_dmclone.releases import db_api
+from cinder_dmclone.releases import models
 from tests.unit import base
 from tests.unit.fake import database
 from tests.unit.fake import ports
@@ -119,8 +119,8 @@ class ChangeTest(RowsTestCase):
         self.assertEqual(f'{B}#pool', row.host)
         self.assertEqual(records.Location(A, self.volume), row.source)
         self.assertEqual((2, None), (row.generation, row.offer))
-        stored = api.volume_get(self.db.context, self.volume)
-        service = api.service_get(self.db.context, host=B)
+        stored = db_api.volume_get(self.db.context, self.volume)
+        service = db_api.service_get(self.db.context, host=B)
         self.assertEqual(
             (service.uuid, service.availability_zone, None, None, None),
             (stored.service_uuid, stored.availability_zone,

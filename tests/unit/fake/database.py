@@ -17,13 +17,14 @@ from cinder import objects
 objects.register_all()
 
 from cinder import context  # noqa: E402
-from cinder.db import api  # noqa: E402
-from cinder.db import models  # noqa: E402
 from oslo_config import cfg  # noqa: E402
 from oslo_db import exception as db_exc  # noqa: E402
 import oslo_messaging as messaging  # noqa: E402
 import sqlalchemy as sa  # noqa: E402
 from sqlalchemy import exc as sa_exc  # noqa: E402
+
+from cinder_dmclone.releases import db_api  # noqa: E402
+from cinder_dmclone.releases import models  # noqa: E402
 
 CONF = cfg.CONF
 
@@ -42,14 +43,14 @@ def engine() -> sa.Engine:
         CONF([], project='cinder', default_config_files=[])
         # What costs most with the defaults: a connection for every session,
         # and a turn for other threads after it.
-        api.main_context_manager.configure(
+        db_api.main_context_manager.configure(
             connection=f'sqlite:///{directory}/cinder.sqlite',
             sqlite_synchronous=False, thread_checkin=False, max_retries=0)
         # Registers rpc_response_timeout.
         messaging.get_rpc_client(messaging.get_rpc_transport(CONF, 'fake:/'),
                                  messaging.Target())
         with mock.patch.object(sa.pool, 'NullPool', sa.pool.QueuePool):
-            _engine = api.get_engine()
+            _engine = db_api.get_engine()
         models.BASE.metadata.create_all(_engine)
     return _engine
 
@@ -101,30 +102,30 @@ class Database:
 
     def volume(self, volume_id: str, host: str, **values: typing.Any) -> None:
         """Add a row as the API and the scheduler leave it."""
-        api.volume_create(self.context, {
+        db_api.volume_create(self.context, {
             'id': volume_id, 'host': host, 'size': 1, 'status': 'creating',
             'volume_type_id': 'type', 'use_quota': True,
             'project_id': 'project', **values})
 
     def update(self, volume_id: str, **values: typing.Any) -> None:
-        api.volume_update(self.context, volume_id, values)
+        db_api.volume_update(self.context, volume_id, values)
 
     def destroy(self, volume_id: str) -> None:
-        api.volume_destroy(self.context, volume_id)
+        db_api.volume_destroy(self.context, volume_id)
 
     def snapshot(self, volume_id: str,
                  status: str | None = 'available') -> str:
-        found = api.snapshot_create(self.context, {
+        found = db_api.snapshot_create(self.context, {
             'volume_id': volume_id, 'status': status,
             'volume_size': 1, 'volume_type_id': 'type'})
         return found['id']
 
     def drop_snapshot(self, snapshot_id: str) -> None:
-        api.snapshot_destroy(self.context, snapshot_id)
+        db_api.snapshot_destroy(self.context, snapshot_id)
 
     def attachment(self, volume_id: str, **values: typing.Any) -> str:
         """Add an attachment as ``reserve`` does; returns its id."""
-        found = api.volume_attach(self.context, {
+        found = db_api.volume_attach(self.context, {
             'volume_id': volume_id, 'attach_status': 'reserved',
             'instance_uuid': 'd53ab99e-5ab0-4374-b9e8-34c0e03b1a1f',
             **values})
@@ -132,13 +133,13 @@ class Database:
 
     def update_attachment(self, attachment_id: str,
                           **values: typing.Any) -> None:
-        api.volume_attachment_update(self.context, attachment_id, values)
+        db_api.volume_attachment_update(self.context, attachment_id, values)
 
     def drop_attachment(self, attachment_id: str) -> None:
-        api.attachment_destroy(self.context, attachment_id)
+        db_api.attachment_destroy(self.context, attachment_id)
 
     def service(self, node: str) -> None:
-        api.service_create(self.context, {
+        db_api.service_create(self.context, {
             'host': node, 'binary': 'cinder-volume',
             'topic': 'cinder-volume', 'availability_zone': 'zone of ' + node,
             'uuid': f'service of {node}'[:36]})
