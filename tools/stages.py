@@ -34,6 +34,8 @@ LABS = ('--concurrency', '2')
 # start something of their own beside the lab stay together.
 IN_LABS = {'functional': (*LABS, '--group-regex', r'.*test_(galera|power)\.'),
            'nova': LABS}
+# The unit tests beside Cinder's older releases; ``cover`` has the newest.
+OLDER_RELEASES = ('py3-2025.1', 'py3-2026.1')
 # How much of a failed stage's log is shown.
 TAIL_LINES = 40
 # How much of each traceback is repeated below the log.
@@ -270,6 +272,9 @@ def unit(run: Run) -> None:
               stestr(WORK / 'cover/bin', ROOT, 'last', '--subunit'))
     if (WORK / 'cover/bin/stestr').exists():
         simulation(run)
+    for name in OLDER_RELEASES if os.environ.get('DMCLONE_LONG') else ():
+        run.tests(name, tox_command(name),
+                  stestr(WORK / name / 'bin', ROOT, 'last', '--subunit'))
     run.lint('docs', tox, 'docs')
     run.lint('releasenotes', tox, 'releasenotes')
 

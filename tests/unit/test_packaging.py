@@ -42,15 +42,20 @@ def setup_cfg() -> configparser.ConfigParser:
     return parser
 
 
+def data_files() -> list[tuple[str, str]]:
+    """Each file that a system reads: where to, relative; where from."""
+    lines = setup_cfg()['files']['data_files'].strip().split('\n')
+    return [(target, source) for target, source in
+            (line.split(' = ') for line in lines)]
+
+
 class SetupTestCase(unittest.TestCase):
 
     def test_data_files_exist_where_systems_look_for_them(self):
-        pairs = [line.split(' = ') for line in
-                 setup_cfg()['files']['data_files'].split('\n') if line]
         self.assertEqual({'etc/cinder/rootwrap.d', 'lib/udev/rules.d',
                           'lib/systemd/system'},
-                         {target for target, _ in pairs})
-        for _, source in pairs:
+                         {target for target, _ in data_files()})
+        for _, source in data_files():
             self.assertTrue((ROOT / source).is_file(), source)
 
     def test_entry_points_can_be_loaded(self):
@@ -76,6 +81,8 @@ class SetupTestCase(unittest.TestCase):
                     for line in text.splitlines() if line[0] != '#'}
         required = {name.replace('rtslib-fb', 'rtslib_fb')
                     for name in required}
+        # The extra.
+        required.add('cinder')
         imported = set()
         for path in python_files('cinder_dmclone'):
             imported |= imports(path)
