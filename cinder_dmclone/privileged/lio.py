@@ -85,8 +85,7 @@ def load() -> None:
     """
     # The kernel keeps reservations there, but does not make it.
     for path in (DB_ROOT, DB_ROOT / 'pr'):
-        if not path.is_dir():
-            path.mkdir(mode=0o755)
+        path.mkdir(mode=0o755, exist_ok=True)
     for module in ('target_core_mod', 'target_core_iblock',
                    'iscsi_target_mod'):
         process.run(['modprobe', module], timeout=10)
