@@ -100,6 +100,8 @@ class SyscallsTest(unittest.TestCase):
     def test_a_child_that_dies_in_a_call(self) -> None:
         child = syscalls._take()
         os.kill(child._process.pid, signal.SIGSTOP)
+        # A signal arrives when it likes: it could still read the message.
+        os.waitid(os.P_PID, child._process.pid, os.WSTOPPED)
         thread = threading.Thread(target=self._kill_after_send, args=(child,))
         thread.start()
         with self.assertRaisesRegex(exceptions.CommandFailed, 'reset'):
