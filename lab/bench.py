@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 
-from lab import account, entry, figures, install, kernel, races
+from lab import account, entry, figures, install, kernel, logs, races
 from lab.account import Cost
 from lab.figures import Aim, Figure
 from lab.lab import Lab
@@ -177,7 +177,7 @@ def _run(args: argparse.Namespace) -> int:
         release = lab.nodes[0].run('uname -r').stdout.strip()
     except Exception:
         with entry.undisturbed():
-            entry.keep_logs(lab)
+            logs.keep(lab.directory)
         raise
     finally:
         with entry.undisturbed():

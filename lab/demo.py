@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from lab import entry, install, kernel, virtualenv
+from lab import entry, install, kernel, logs, virtualenv
 from lab.compute.journey import ServerJourney
 from lab.compute.servers import FLAVOR
 from lab.errors import LabError
@@ -127,7 +127,7 @@ def _run(args: argparse.Namespace) -> int:
     except BaseException as exc:
         with entry.undisturbed():
             if not isinstance(exc, KeyboardInterrupt):
-                entry.keep_logs(lab)
+                logs.keep(lab.directory)
             if keep:
                 print(f'the lab stays up; to remove it: {_down(lab.name)}',
                       file=sys.stderr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import pathlib
 import signal
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from collections.abc import Callable, Iterator
 
 from lab import install, remains, virtualenv
 from lab.errors import LabError
-from lab.lab import Lab
 from lab.processes import ENDING
 from lab.show import Failure
 
@@ -67,10 +65,3 @@ def undisturbed() -> Iterator[None]:
     finally:
         for number, handler in zip(ENDING, before):
             signal.signal(number, handler)
-
-
-def keep_logs(lab: Lab) -> None:
-    """Save the logs of a lab in which something failed; say where."""
-    place = pathlib.Path('/var/tmp', f'dmclone-lab-{lab.name}-logs')
-    lab.collect_logs(place)
-    print(f'the logs are in {place}', file=sys.stderr)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -12,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from lab import (config, database, guest, install, kernel, remains,
+from lab import (config, database, guest, install, kernel, logs, remains,
                  virtualenv)
 from lab.compute import config as nova_config
 from lab.compute import database as nova_database
@@ -172,17 +171,12 @@ class Lab(Servers):
             self._start_all(layers)
         except BaseException as error:
             if isinstance(error, Exception):
-                self._keep_logs()
+                logs.keep(self.directory)
             try:
                 self.stop()
             except LabError as exc:
                 print(f'lab: {exc}', file=sys.stderr)
             raise
-
-    def _keep_logs(self) -> None:
-        place = pathlib.Path('/var/tmp', f'dmclone-lab-{self.name}-logs')
-        self.collect_logs(place)
-        print(f'lab: the logs are in {place}', file=sys.stderr)
 
     def _start_all(self, layers: list[pathlib.Path]) -> None:
         self._pool = concurrent.futures.ThreadPoolExecutor(16)
@@ -399,18 +393,3 @@ class Lab(Servers):
             'services': {service.name: service.running()
                          for service in self.services},
             'nodes': {node.name: node.running() for node in self.nodes}}
-
-    def logs(self) -> list[pathlib.Path]:
-        """Logs of every service and every node's console."""
-        return sorted([*self.directory.glob('*.log'),
-                       *self.directory.glob('node*/*.log'),
-                       *self.directory.glob('node*/qemu/*.log'),
-                       *self.directory.glob('node*/instances/*/*.log')])
-
-    def collect_logs(self, directory: str | os.PathLike[str]) -> None:
-        """Copy all logs to a directory (made if missing)."""
-        target = pathlib.Path(directory)
-        target.mkdir(parents=True, exist_ok=True)
-        for path in self.logs():
-            name = '-'.join(path.relative_to(self.directory).parts)
-            shutil.copy(path, target / name)

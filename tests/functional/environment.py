@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 import testtools
 
-from lab import FAULTY_DRIVER, Lab, remains
+from lab import FAULTY_DRIVER, Lab, logs, remains
 from lab.errors import LabError, LabInUse
 from lab.lab import LabNode
 from lab.node import Size
@@ -129,7 +129,7 @@ def keep_logs(test: testtools.TestCase, states: str, found: Lab) -> None:
     """
     place = LOGS / test.id().removeprefix('tests.functional.')
     shutil.rmtree(place, ignore_errors=True)
-    found.collect_logs(place)
+    logs.collect(found.directory, place)
     (place / 'state.txt').write_text(states)
     for node in filter(LabNode.running, found.nodes):
         try:

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import typing
 
-from lab import FAULTY_DRIVER
+from lab import FAULTY_DRIVER, logs
 from lab.api import connector
 from tests.functional import base
 
@@ -270,7 +270,7 @@ class BadInputTest(base.FunctionalTest):
         self.detach(at)
         self.lab.detach_volume(attachment)
         texts = {str(path): path.read_text(errors='replace')
-                 for path in self.lab.logs()}
+                 for path in logs.find(self.lab.directory)}
         texts |= {node.name: node.run('dmesg', check=False).stdout
                   for node in self.lab.nodes}
         self.assertIn('cinder-volume.log', ' '.join(texts))
