@@ -2,6 +2,7 @@
 """What is nobody's goes, what is somebody's stays."""
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -29,6 +30,15 @@ subprocess.Popen(['sh', '-c', 'trap "" TERM; echo $$ >"$0"; sleep 60; :',
 print('ready', flush=True)
 with threading.Lock() as held:
     time.sleep(60)
+'''
+# A process of stestr that has a lab: it waits for something, in C.
+_WORKER = '''
+import socket
+from tests.functional import environment
+environment.leave_nothing()
+print('ready', flush=True)
+pair = socket.socketpair()
+pair[0].recv(1)
 '''
 
 
@@ -146,3 +156,18 @@ class RemoverTest(unittest.TestCase):
             self.assertFalse((root / 'mine').exists())
             self.assertEqual([], list(locks.iterdir()))
             self.assertFalse(alive(child))
+
+    def test_a_test_process_ends_with_who_started_the_tests(self) -> None:
+        runner = subprocess.Popen(['sleep', '60'])
+        worker = subprocess.Popen(
+            [sys.executable, '-c', _WORKER], cwd=_CHECKOUT, text=True,
+            stdout=subprocess.PIPE,
+            env={**os.environ, 'DMCLONE_RUNNER': str(runner.pid)})
+        for process in (worker, runner):
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+        assert worker.stdout
+        self.assertEqual('ready\n', worker.stdout.readline())
+        self.assertIsNone(worker.poll())
+        runner.kill()
+        self.assertEqual(128 + 15, worker.wait(60))
