@@ -2,14 +2,15 @@
 """The databases of Keystone and Cinder: made once, copied for each lab."""
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import shutil
 import site
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from lab import install
+from lab import install, remains
 from lab.network import CONTROLLER, Network
 from lab.processes import run
 from lab.rest import KEYSTONE, Client
@@ -76,13 +77,26 @@ def add_endpoint(client: Client, name: str, kind: str, url: str) -> None:
                          'interface': interface, 'region_id': 'RegionOne'}})
 
 
+@contextlib.contextmanager
+def workshop(path: pathlib.Path) -> Iterator[Network]:
+    """A network for services that make what is to be in ``path``.
+
+    One process at a time does so; the last one may have been killed.
+    """
+    claim = remains.Claim(f'template-{install.digest(bytes(path))}')
+    try:
+        remains.remove(claim.name)
+        network = Network(claim.name)
+        network.create(nodes=0)
+        yield network
+    finally:
+        remains.remove(claim.name)
+        claim.release()
+
+
 def _build(path: pathlib.Path, venv: pathlib.Path) -> None:
     """Make the databases in ``path`` with services of their own."""
-    # One at a time builds in this directory; the last may have been killed.
-    network = Network(f'template-{install.digest(bytes(path))}')
-    network.destroy()
-    network.create(nodes=0)
-    try:
+    with workshop(path) as network:
         mariadb = MariaDB(path, network)
         keystone = Keystone(path, network, venv)
         mariadb.prepare()
@@ -118,8 +132,6 @@ def _build(path: pathlib.Path, venv: pathlib.Path) -> None:
             add_endpoint(client, *service)
         keystone.stop()
         mariadb.stop()
-    finally:
-        network.destroy()
 
 
 def template(venv: pathlib.Path) -> pathlib.Path:

@@ -128,6 +128,8 @@ class Lab(Servers):
             raise LabError(f'there is no lab {lab.name}') from None
         lab._settings |= json.loads(text)
         lab._assemble()
+        lab.forgive()
+        watch(lab.check)
         return lab
 
     @classmethod
@@ -280,7 +282,7 @@ class Lab(Servers):
     def check(self) -> None:
         """Raise LabError if a node has died or run out of memory.
 
-        Whoever waits in this process does so, from start() to stop().
+        Whoever waits in this process does so, from start() or attach() on.
         """
         for node in self.nodes:
             node.check()

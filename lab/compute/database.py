@@ -7,7 +7,7 @@ import pathlib
 from lab import database, install
 from lab.compute import config
 from lab.config import TRANSPORT
-from lab.network import CONTROLLER, Network
+from lab.network import CONTROLLER
 from lab.processes import run
 from lab.rest import Client
 from lab.services import (KEYSTONE_PORT, NOVA_PORT, PLACEMENT_PORT, Keystone,
@@ -36,10 +36,7 @@ _SYNC = (
 def _build(path: pathlib.Path, source: pathlib.Path,
            venv: pathlib.Path) -> None:
     """Make the databases in ``path`` from those in ``source``."""
-    network = Network(f'template-{install.digest(bytes(path))}')
-    network.destroy()
-    network.create(nodes=0)
-    try:
+    with database.workshop(path) as network:
         mariadb = MariaDB(path, network)
         keystone = Keystone(path, network, venv)
         database.copy(source, mariadb, keystone)
@@ -61,8 +58,6 @@ def _build(path: pathlib.Path, source: pathlib.Path,
             database.add_endpoint(client, *endpoint)
         keystone.stop()
         mariadb.stop()
-    finally:
-        network.destroy()
 
 
 def template(base: pathlib.Path, venv: pathlib.Path) -> pathlib.Path:
