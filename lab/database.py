@@ -26,6 +26,8 @@ _ENDPOINTS = (
     ('nova', 'compute', f'http://{CONTROLLER}:{KEYSTONE_PORT}/compute/v2.1'),
 )
 
+_at_work: list[Network] = []
+
 
 def query(venv: pathlib.Path, socket: pathlib.Path, statement: str,
           database: str = 'cinder') -> list[tuple[Any, ...]]:
@@ -88,10 +90,18 @@ def workshop(path: pathlib.Path) -> Iterator[Network]:
         remains.remove(claim.name)
         network = Network(claim.name)
         network.create(nodes=0)
+        _at_work.append(network)
         yield network
     finally:
+        _at_work.clear()
         remains.remove(claim.name)
         claim.release()
+
+
+def abandon() -> None:
+    """Let what is being made in a workshop of this process fail."""
+    for network in list(_at_work):
+        network.destroy()
 
 
 def _build(path: pathlib.Path, venv: pathlib.Path) -> None:

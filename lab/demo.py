@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from lab import entry, install, kernel, logs, virtualenv
+from lab import entry, install, kernel, logs, remains, virtualenv
 from lab.compute.journey import ServerJourney
 from lab.compute.servers import FLAVOR
 from lab.errors import LabError
@@ -137,7 +137,7 @@ def _run(args: argparse.Namespace) -> int:
             with entry.undisturbed():
                 lab.stop()
     if not keep:
-        left = lab.leftovers()
+        left = remains.traces(lab.name)
         expect(not left, f'left behind: {", ".join(left)}')
     console.line()
     console.line(f'Every step was verified; {time.monotonic() - begin:.0f} s '

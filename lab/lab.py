@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -295,15 +296,16 @@ class Lab(Servers):
     def _remove(self) -> None:
         unwatch(self.check)
         if self._pool:
-            self.network.destroy()
-            # A step that was still starting something fails now.
-            self._pool.shutdown(cancel_futures=True)
+            end = threading.Thread(target=self._pool.shutdown,
+                                   kwargs={'cancel_futures': True})
+            end.start()
+            while end.is_alive():
+                # Steps that are still starting something fail now.
+                self.network.destroy()
+                database.abandon()
+                end.join(0.5)
             self._pool = None
         remains.remove(self.name)
-
-    def leftovers(self) -> list[str]:
-        """What of this lab is on the machine (nothing after stop())."""
-        return remains.traces(self.name)
 
     def __enter__(self) -> Lab:
         self.start()
