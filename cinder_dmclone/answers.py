@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import typing
 
-from cinder_dmclone import copies
 from cinder_dmclone.dm import metadata
 from cinder_dmclone import exceptions
-from cinder_dmclone import facts
 from cinder_dmclone import handover
+from cinder_dmclone.peers import messages
 from cinder_dmclone import reconciler
 from cinder_dmclone import records
 from cinder_dmclone import relocation
 from cinder_dmclone import rows
-from cinder_dmclone import rpc
 from cinder_dmclone import stack
 from cinder_dmclone import units
 from cinder_dmclone import world as world_module
@@ -33,7 +31,7 @@ class Answers:
         self._loop = loop
         self._node = world.settings.node
 
-    def room(self, size: int) -> rpc.Room:
+    def room(self, size: int) -> messages.Room:
         """What this node could take in; takes no lock.
 
         :param size: of the volume it is about, in bytes
@@ -48,12 +46,12 @@ class Answers:
         if meta.free < needed:
             raise exceptions.NoRoom(group=meta.name, node=self._node,
                                     needed=needed, free=meta.free)
-        return rpc.Room(
+        return messages.Room(
             pool=settings.pool, group=report.uuid,
             free=report.free - (needed if shared else 0),
             block=report.block_size, initiator=world.importer.initiator())
 
-    def prepare(self, copy: copies.Copy, group: str, front: bool,
+    def prepare(self, copy: messages.Copy, group: str, front: bool,
                 gated: bool, seconds: float) -> str:
         """Build an offered copy; see ``relocation.prepare``."""
         mine = self._world.group.report().uuid
@@ -97,7 +95,7 @@ class Answers:
         row = self._world.rows.get(volume_id)
         return bool(row and copy not in (row.owner, row.offer, row.source))
 
-    def show(self, lv: str) -> facts.Shown:
+    def show(self, lv: str) -> messages.Shown:
         """What this node has under an LV uuid, now; takes no lock."""
         report = self._world.group.report()
         unit = stack.refresh(self._world, lv)
@@ -112,7 +110,7 @@ class Answers:
             state = 'hydrating'
         else:
             state = 'complete'
-        return facts.Shown(
+        return messages.Shown(
             state=state, generation=own.generation if own else 0,
             size=unit.data.size if unit.data else 0, group=report.uuid)
 

@@ -12,11 +12,12 @@ from cinder_dmclone import decide_elsewhere
 from cinder_dmclone import decision
 from cinder_dmclone import facts as facts_module
 from cinder_dmclone import names
+from cinder_dmclone import observed
 from cinder_dmclone import records
 from cinder_dmclone import rows
 
 Decision = decision.Decision
-Facts = facts_module.Facts
+Facts = observed.Facts
 Step = decision.Step
 Unit = facts_module.Unit
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 from cinder_dmclone import decision
 from cinder_dmclone import facts as facts_module
 from cinder_dmclone import names
+from cinder_dmclone import observed
+from cinder_dmclone.peers import messages
 from cinder_dmclone import records
 from cinder_dmclone import rows
 
 Decision = decision.Decision
-Facts = facts_module.Facts
+Facts = observed.Facts
 Step = decision.Step
 Unit = facts_module.Unit
 
@@ -119,7 +121,7 @@ def _discharge(facts: Facts, row: rows.Row,
 
 
 def _doubt(unit: Unit, who: records.Location, generation: int,
-           group: str | None, shown: facts_module.Shown) -> str | None:
+           group: str | None, shown: messages.Shown) -> str | None:
     """Why a node's statement does not prove this copy superfluous.
 
     :param group: the volume group the node had when it borrowed

@@ -13,11 +13,11 @@ from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_log import log as logging
 
+from cinder_dmclone import endpoint
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone import opts
 from cinder_dmclone import reconciler
-from cinder_dmclone import rpc
 from cinder_dmclone import service
 from cinder_dmclone import setup
 from cinder_dmclone import stats
@@ -79,7 +79,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         (``VolumeManager.init_host``).
         """
         super().set_initialized()
-        self._server = rpc.serve(self._world.settings.node, self._node)
+        self._server = endpoint.serve(self._world.settings.node, self._node)
         self._loop.start()
         uevents.listen(self._loop.path_failed, self._loop.look_at_all)
 

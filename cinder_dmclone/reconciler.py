@@ -18,6 +18,7 @@ from cinder_dmclone import decide
 from cinder_dmclone import exceptions
 from cinder_dmclone import facts
 from cinder_dmclone import hindrances
+from cinder_dmclone import observed
 from cinder_dmclone import records
 from cinder_dmclone import rows
 from cinder_dmclone import stack
@@ -191,11 +192,11 @@ class Reconciler:
         return self._world.rows.find(volumes, lvs) if lvs else []
 
     def _facts(self, unit: facts.Unit,
-               found: typing.Iterable[rows.Row]) -> facts.Facts:
+               found: typing.Iterable[rows.Row]) -> observed.Facts:
         node = self._world.settings.node
-        row, rivals = facts.pick_row(unit, node, found)
-        return facts.Facts(node, unit, row, rivals,
-                           self._overdue(unit.lv, row))
+        row, rivals = observed.pick_row(unit, node, found)
+        return observed.Facts(node, unit, row, rivals,
+                              self._overdue(unit.lv, row))
 
     def _overdue(self, lv: str, row: rows.Row | None) -> bool:
         attachment = row and row.migration
@@ -336,7 +337,7 @@ class Reconciler:
                 stack.teardown(self._world, known.unit)
 
     def _decide_now(self, lv: str, answers: dict[str, typing.Any]) -> tuple[
-            decide.Decision, facts.Facts]:
+            decide.Decision, observed.Facts]:
         unit = stack.refresh(self._world, lv)
         known = dataclasses.replace(
             self._facts(unit, self._rows([unit])), **answers)
@@ -370,7 +371,7 @@ class Reconciler:
             return False
         return True
 
-    def settle(self, row: rows.Row) -> tuple[decide.Decision, facts.Facts]:
+    def settle(self, row: rows.Row) -> tuple[decide.Decision, observed.Facts]:
         """Undo or repair what is open on the home LV of a volume.
 
         For entry points; the caller holds the volume's lock. What can take

@@ -26,15 +26,14 @@ import uuid
 from oslo_log import log as logging
 from oslo_utils import excutils
 
-from cinder_dmclone import copies
 from cinder_dmclone import exceptions
 from cinder_dmclone import facts
 from cinder_dmclone import gate
 from cinder_dmclone.iscsi import exporter
 from cinder_dmclone import names
+from cinder_dmclone.peers import messages
 from cinder_dmclone import records
 from cinder_dmclone import rows
-from cinder_dmclone import rpc
 from cinder_dmclone import stack
 from cinder_dmclone import world as world_module
 
@@ -88,7 +87,7 @@ def offer(world: World, row: rows.Row, peer: str,
     return world.rows.offer(row, copy, purpose)
 
 
-def prepare_there(world: World, row: rows.Row, room: rpc.Room,
+def prepare_there(world: World, row: rows.Row, room: messages.Room,
                   purpose: rows.Purpose) -> str:
     """Lend to the offered copy and have it built; the path of its front."""
     assert row.offer is not None
@@ -114,7 +113,7 @@ def commit(world: World, row: rows.Row, pool: str,
              {'volume': row.id, 'here': row.owner, 'there': copy})
 
 
-def find_room(world: World, row: rows.Row, peer: str) -> rpc.Room:
+def find_room(world: World, row: rows.Row, peer: str) -> messages.Room:
     """Ask the peer for room before anything is written down.
 
     :raises CannotRelocate: if there is none, or its disks do not fit
@@ -140,7 +139,7 @@ def find_room(world: World, row: rows.Row, peer: str) -> rpc.Room:
 
 # -- the lender's steps -----------------------------------------------------
 
-def lend(world: World, row: rows.Row, room: rpc.Room) -> copies.Copy:
+def lend(world: World, row: rows.Row, room: messages.Room) -> messages.Copy:
     """Mark the LV lent, durably, and export it to the borrower."""
     copy = row.offer
     assert copy is not None
@@ -153,7 +152,7 @@ def lend(world: World, row: rows.Row, room: rpc.Room) -> copies.Copy:
     assert unit.data is not None
     iqn = _iqn(world, unit, tag)
     user, password = world.settings.credentials(iqn)
-    return copies.Copy(
+    return messages.Copy(
         volume=row.id, generation=tag.generation, lv=copy.lv,
         lender=row.owner, iqn=iqn, portal=world.settings.portal,
         size=unit.data.size, block=world.group.report().block_size,
@@ -264,7 +263,7 @@ def _undo(world: World, row: rows.Row) -> None:
 
 # -- the borrower's steps ---------------------------------------------------
 
-def prepare(world: World, copy: copies.Copy, front: bool, gated: bool,
+def prepare(world: World, copy: messages.Copy, front: bool, gated: bool,
             seconds: float) -> str:
     """Build the offered copy; the caller holds the volume's lock here.
 
@@ -296,7 +295,7 @@ def prepare(world: World, copy: copies.Copy, front: bool, gated: bool,
             node=settings.node, what='to prepare a copy', reason='an '
             'earlier attempt with the same LV was interrupted')
     try:
-        stack.build(world, copy, front)
+        stack.build(world, copy.lv, copy.tags, copy.source, front)
         if gated:
             unit = stack.refresh(world, copy.lv)
             gate.prepare(world, unit)

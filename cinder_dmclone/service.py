@@ -21,6 +21,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone import facts
 from cinder_dmclone import handover
 from cinder_dmclone import names
+from cinder_dmclone import observed
 from cinder_dmclone import placement
 from cinder_dmclone import reconciler
 from cinder_dmclone import records
@@ -216,7 +217,7 @@ class NodeService(answers.Answers):
         return self._world.peers.disconnect(owner, volume_id, connector,
                                             force)
 
-    def _disconnect_here(self, known: facts.Facts,
+    def _disconnect_here(self, known: observed.Facts,
                          connector: dict | None) -> bool:
         row, unit, world = known.row, known.unit, self._world
         assert row is not None
@@ -298,7 +299,7 @@ class NodeService(answers.Answers):
     # -- helpers ------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _home(self, volume_id: str) -> typing.Iterator[facts.Facts]:
+    def _home(self, volume_id: str) -> typing.Iterator[observed.Facts]:
         """Hold the lock of a volume of this node, settled."""
         with self._locked(volume_id):
             row = self._row(volume_id)
@@ -308,7 +309,7 @@ class NodeService(answers.Answers):
             self._require_unoffered(known.row)
             yield known
 
-    def _settled(self, row: rows.Row) -> facts.Facts:
+    def _settled(self, row: rows.Row) -> observed.Facts:
         decision, known = self._loop.settle(row)
         if decision.step is decide.Step.REPORT or decision.ask:
             silent = f' ({decision.ask.node} does not answer)' if (

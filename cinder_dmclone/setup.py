@@ -23,9 +23,9 @@ from cinder_dmclone.iscsi import exporter
 from cinder_dmclone.iscsi import importer
 from cinder_dmclone import lvm
 from cinder_dmclone import opts
+from cinder_dmclone.peers import client
 from cinder_dmclone.privileged import block
 from cinder_dmclone import rows
-from cinder_dmclone import rpc
 from cinder_dmclone import units
 from cinder_dmclone import world as world_module
 
@@ -81,7 +81,7 @@ def make_world(configuration: typing.Any, node: str) -> world_module.World:
         exporter=exporter.Exporter(config.target_ip_address,
                                    config.target_port),
         importer=importer.Importer(),
-        peers=rpc.Peers(settings.backend),
+        peers=client.Peers(settings.backend),
         locks=world_module.Locks(node),
         clock=time,
         erase=_eraser(config))

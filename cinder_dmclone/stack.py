@@ -20,15 +20,16 @@ missing.
 from __future__ import annotations
 
 import dataclasses
+import typing
 
 from oslo_log import log as logging
 
-from cinder_dmclone import copies
 from cinder_dmclone.dm import device
 from cinder_dmclone.dm import metadata
 from cinder_dmclone.dm import table
 from cinder_dmclone import exceptions
 from cinder_dmclone import facts
+from cinder_dmclone.iscsi import importer
 from cinder_dmclone import names
 from cinder_dmclone import records
 from cinder_dmclone import units
@@ -140,22 +141,24 @@ def _data(unit: Unit) -> facts.lvm.LogicalVolume:
 
 # -- a copy -----------------------------------------------------------------
 
-def build(world: World, copy: copies.Copy, front: bool) -> None:
+def build(world: World, lv: str, tags: typing.Iterable[records.Tag],
+          source: importer.Source, front: bool) -> None:
     """Make a copy that can be read and written at once; nothing hydrates.
 
+    :param tags: what the data LV says of itself
+    :param front: whether its front stays
     :raises LoginFailed, SourceMismatch: if the lender cannot be reached
     """
-    lv, settings = copy.lv, world.settings
-    size = units.Bytes(copy.size)
-    world.group.create(names.data_lv(lv), size,
-                       [records.print_tag(tag) for tag in copy.tags])
+    settings = world.settings
+    world.group.create(names.data_lv(lv), source.size,
+                       [records.print_tag(tag) for tag in tags])
     world.meta_group.create(
-        names.meta_lv(lv), metadata.size(size, settings.region_size),
-        [records.print_tag(records.Meta(lv, 0, copy.iqn))], zero=True)
+        names.meta_lv(lv), metadata.size(source.size, settings.region_size),
+        [records.print_tag(records.Meta(lv, 0, source.iqn))], zero=True)
     # A login leaves a node record, which outlives a power cut: so must the
     # LV, which alone tells whose it is.
     flush_records(world)
-    disk = world.importer.login(copy.source, LOGIN_SECONDS)
+    disk = world.importer.login(source, LOGIN_SECONDS)
     unit = refresh(world, lv)
     _apply_source(world, unit, disk.devnum)
     unit = _apply_clone(world, unit)
@@ -167,8 +170,8 @@ def build(world: World, copy: copies.Copy, front: bool) -> None:
         world.dm.remove(str(name))
     world.meta_group.retag(
         names.meta_lv(lv),
-        add=[records.print_tag(records.Meta(lv, 1, copy.iqn))],
-        remove=[records.print_tag(records.Meta(lv, 0, copy.iqn))])
+        add=[records.print_tag(records.Meta(lv, 1, source.iqn))],
+        remove=[records.print_tag(records.Meta(lv, 0, source.iqn))])
     flush_records(world)
 
 
@@ -278,13 +281,19 @@ def reconnect(world: World, unit: Unit, queue: bool = True) -> bool:
     disk = unit.disk or world.importer.relogin(source.iqn, LOGIN_SECONDS)
     if disk.state != 'LOGGED_IN':
         return False
-    world.importer.verify(copies.source_of(source), disk)
+    world.importer.verify(_recorded(source), disk)
     if unit.source and disk.devnum in unit.source.paths:
         world.dm.message(str(names.source(unit.lv)), 'reinstate_path',
                          disk.devnum)
     else:
         _apply_source(world, unit, disk.devnum, queue)
     return True
+
+
+def _recorded(tag: records.From) -> importer.Source:
+    """What must be found behind a recorded source; holds no secret."""
+    return importer.Source(tag.iqn, tag.portal, tag.lv,
+                           units.Bytes(tag.size), tag.block, '', '')
 
 
 def hydrate(world: World, unit: Unit) -> None:

@@ -13,8 +13,8 @@ from oslo_log import log as logging
 
 from cinder_dmclone import decide
 from cinder_dmclone import exceptions
-from cinder_dmclone import facts
 from cinder_dmclone import gate
+from cinder_dmclone import observed
 from cinder_dmclone import relocation
 from cinder_dmclone import rows
 from cinder_dmclone import serving
@@ -24,7 +24,7 @@ from cinder_dmclone import world as world_module
 LOG = logging.getLogger(__name__)
 
 Decision = decide.Decision
-Facts = facts.Facts
+Facts = observed.Facts
 Step = decide.Step
 World = world_module.World
 

@@ -14,13 +14,13 @@ from cinder_dmclone import exceptions
 from cinder_dmclone import names
 
 if typing.TYPE_CHECKING:
-    from cinder_dmclone import lvm
-    from cinder_dmclone import rows as rows_module
-    from cinder_dmclone import rpc
-    from cinder_dmclone import units
     from cinder_dmclone.dm import device
     from cinder_dmclone.iscsi import exporter as exporter_module
     from cinder_dmclone.iscsi import importer as importer_module
+    from cinder_dmclone import lvm
+    from cinder_dmclone.peers import client
+    from cinder_dmclone import rows as rows_module
+    from cinder_dmclone import units
 
 # With the node: a backend of [coordination] may be shared by all nodes, and a
 # node asks others while it holds its own lock.
@@ -116,7 +116,7 @@ class World:
     dm: device.DeviceMapper
     exporter: exporter_module.Exporter
     importer: importer_module.Importer
-    peers: rpc.Peers
+    peers: client.Peers
     locks: Locks
     clock: Clock
     erase: typing.Callable[[str, units.Bytes], None]

@@ -17,7 +17,7 @@ from oslo_serialization import jsonutils
 from cinder_dmclone import activation
 from cinder_dmclone.dm import table
 from cinder_dmclone import names
-from cinder_dmclone import rpc
+from cinder_dmclone.peers import client
 from tests.simulation import machine
 from tests.simulation import rows
 from tests.simulation import scheduler as scheduler_module
@@ -66,7 +66,7 @@ class Process(cloud.Process):
             self.node.cloud.tables, self.node.cloud.clock,
             lambda: self.node.cloud.between_update_and_answer(self))
 
-    def make_peers(self) -> rpc.Peers:
+    def make_peers(self) -> client.Peers:
         return Peers(self)
 
     def make_locks(self) -> scheduler_module.Locks:

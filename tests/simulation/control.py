@@ -13,7 +13,7 @@ import typing
 from cinder.volume import configuration  # noqa: F401 (registers options)
 from oslo_serialization import jsonutils
 
-from cinder_dmclone import rpc
+from cinder_dmclone.peers import client
 from tests.simulation import cloud as cloud_module
 from tests.simulation import server
 from tests.simulation import truth as truth_module
@@ -21,8 +21,8 @@ from tests.unit.fake import cloud as unit_cloud
 from tests.unit.fake import ports
 
 # rpc_response_timeout
-TIMEOUT = rpc.CONF.rpc_response_timeout if (
-    'rpc_response_timeout' in rpc.CONF) else 60.0
+TIMEOUT = client.CONF.rpc_response_timeout if (
+    'rpc_response_timeout' in client.CONF) else 60.0
 
 
 class Refused(Exception):

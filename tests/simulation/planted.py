@@ -16,7 +16,6 @@ import uuid
 from cinder_dmclone import activation
 from cinder_dmclone import answers
 from cinder_dmclone import conditions
-from cinder_dmclone import copies
 from cinder_dmclone import decide
 from cinder_dmclone import decide_elsewhere
 from cinder_dmclone import decision
@@ -24,8 +23,9 @@ from cinder_dmclone import exceptions
 from cinder_dmclone import gate
 from cinder_dmclone import handover
 from cinder_dmclone import names
-from cinder_dmclone import records
+from cinder_dmclone.peers import messages
 from cinder_dmclone import reconciler
+from cinder_dmclone import records
 from cinder_dmclone import relocation
 from cinder_dmclone import rows
 from cinder_dmclone import service
@@ -90,9 +90,9 @@ def _no_attachment(row, purpose):
 
 
 @bug('hydration before the commit', (stack, 'build'))
-def _early_hydration(world, copy, front, build=stack.build):
-    build(world, copy, front)
-    stack.hydrate(world, stack.refresh(world, copy.lv))
+def _early_hydration(world, lv, tags, source, front, build=stack.build):
+    build(world, lv, tags, source, front)
+    stack.hydrate(world, stack.refresh(world, lv))
 
 
 @bug('H11: the loan is not durable before the copy is',
@@ -115,7 +115,7 @@ def _careless_boot(world, unit):
         stack.consume(world, unit, names.front(world.settings.host, unit.lv))
 
 
-@bug('H11: a copy is marked own before the commit', (copies.Copy, 'tags'))
+@bug('H11: a copy is marked own before the commit', (messages.Copy, 'tags'))
 @property
 def _early_own(self):
     return (records.Own(self.generation, self.volume),

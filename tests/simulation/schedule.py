@@ -13,10 +13,10 @@ import typing
 from unittest import mock
 import uuid
 
+from cinder_dmclone import endpoint
 from cinder_dmclone import names
 from cinder_dmclone import reconciler
 from cinder_dmclone import records
-from cinder_dmclone import rpc
 from cinder_dmclone import service
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
@@ -123,7 +123,7 @@ class Schedule:
             stack.enter_context(mock.patch.object(
                 records, 'parse_tag',
                 functools.lru_cache(4096)(records.parse_tag)))
-            for module in (reconciler, rpc):
+            for module in (endpoint, reconciler):
                 stack.enter_context(mock.patch.object(
                     module.LOG, 'exception', self._surprise))
             if self._tracing:

@@ -19,6 +19,8 @@ from cinder_dmclone.iscsi import exporter
 from cinder_dmclone.iscsi import sessions
 from cinder_dmclone import lvm
 from cinder_dmclone import names
+from cinder_dmclone import observed
+from cinder_dmclone.peers import messages
 from cinder_dmclone import records
 from cinder_dmclone import rows
 from cinder_dmclone import units
@@ -44,7 +46,7 @@ HYDRATING = dataclasses.replace(AT_A, host=f'{B}#p', name_id=Y,
                                 provider_id=f'2;from={AX}')
 AT_B = dataclasses.replace(HYDRATING, provider_id='2')
 
-COMPLETE = facts.Shown('complete', 2, SIZE, 'group of b')
+COMPLETE = messages.Shown('complete', 2, SIZE, 'group of b')
 
 
 def unit(lv: str, *tags: records.Tag, meta: bool = False,
@@ -90,7 +92,8 @@ class DecideTest(base.TestCase):
 
     def step(self, node: str, row: rows.Row | None, found: facts.Unit,
              **known: typing.Any) -> Step:
-        self.decision = decide.decide(facts.Facts(node, found, row, **known))
+        self.decision = decide.decide(
+            observed.Facts(node, found, row, **known))
         return self.decision.step
 
     # -- the rows of the table ----------------------------------------------
@@ -187,8 +190,8 @@ class DecideTest(base.TestCase):
     def test_10_the_lender_keeps_its_copy(self) -> None:
         """H8: X is the salvage copy when Y is lost."""
         for row in (HYDRATING, AT_B):
-            for shown in (None, facts.Shown('missing', group='group of b'),
-                          facts.Shown('unclear', group='group of b')):
+            for shown in (None, messages.Shown('missing', group='group of b'),
+                          messages.Shown('unclear', group='group of b')):
                 step = self.step(A, row, unit(X, OWN_X, LENT_Y),
                                  shown={BY: shown} if shown else {})
                 self.assertNotIn(step, (Step.RELEASE, Step.ERASE,
@@ -209,7 +212,7 @@ class DecideTest(base.TestCase):
     def test_14_complete_copy_vanished(self) -> None:
         self.assertIs(Step.REPORT, self.step(
             A, AT_B, unit(X, OWN_X, LENT_Y),
-            shown={BY: facts.Shown('missing', group='group of b')}))
+            shown={BY: messages.Shown('missing', group='group of b')}))
 
     def test_15_order_violated(self) -> None:
         """The row says complete, the LV says it is not."""

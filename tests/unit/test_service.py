@@ -9,10 +9,11 @@ from unittest import mock
 
 from oslo_serialization import jsonutils
 
+from cinder_dmclone import endpoint
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
+from cinder_dmclone.peers import client
 from cinder_dmclone import rows
-from cinder_dmclone import rpc
 from cinder_dmclone import units
 from tests.unit import base
 from tests.unit.fake import cloud
@@ -300,7 +301,7 @@ class CrossingTest(base.CloudTestCase):
         self.assertFalse([line for line in logs.output if password in line])
 
     def test_endpoint_answers_every_question_of_the_client(self) -> None:
-        questions = {name for name in vars(rpc.Peers)
+        questions = {name for name in vars(client.Peers)
                      if not name.startswith('_')}
         questions -= {'node_of', 'is_up'}
-        self.assertLessEqual(questions, set(vars(rpc.Endpoint)))
+        self.assertLessEqual(questions, set(vars(endpoint.Endpoint)))

@@ -10,9 +10,10 @@ import oslo_messaging as messaging
 from oslo_serialization import jsonutils
 
 from cinder_dmclone import activation
+from cinder_dmclone import endpoint
+from cinder_dmclone.peers import client
 from cinder_dmclone import reconciler
 from cinder_dmclone import rows
-from cinder_dmclone import rpc
 from cinder_dmclone import service
 from cinder_dmclone import units
 from cinder_dmclone import world
@@ -55,7 +56,7 @@ class Process:
             clock=clock, erase=port('erase', node.erase))
         self.loop = reconciler.Reconciler(self.world, spawn=self.spawn)
         self.service = service.NodeService(self.world, self.loop)
-        self.endpoint = rpc.Endpoint(self.service)
+        self.endpoint = endpoint.Endpoint(self.service)
 
     # -- what a simulation replaces -----------------------------------------
 
@@ -63,7 +64,7 @@ class Process:
         clock = self.node.cloud.clock
         return rows.RowStore(clock.monotonic, clock.sleep)
 
-    def make_peers(self) -> rpc.Peers:
+    def make_peers(self) -> client.Peers:
         return ports.Peers(self, BACKEND)
 
     def make_locks(self) -> typing.Any:

@@ -10,7 +10,7 @@ import threading
 import typing
 
 from cinder_dmclone import exceptions
-from cinder_dmclone import rpc
+from cinder_dmclone.peers import client
 from oslo_messaging._drivers import common as messaging_common
 from oslo_serialization import jsonutils
 
@@ -178,7 +178,7 @@ class Answer:
         return jsonutils.loads(self.value)
 
 
-class Peers(rpc.Peers):
+class Peers(client.Peers):
     """The real client on top of the cloud's messages."""
 
     def __init__(self, process: cloud.Process, backend: str) -> None:

@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nodes say to each other.
+"""Asking other nodes.
 
-A small versioned server per backend, next to the volume manager's own. A
-message names volume, LV and generation, and its receiver acts only if a
-fresh row, read under its own lock, still says so. Only classes of
-``cinder.exception`` cross the wire (``cinder.rpc.ALLOWED_EXMODS``). Nothing
-is destroyed by a cast: casts only ask a node to look.
+Nothing is destroyed by a cast: casts only ask a node to look.
 """
 
 from __future__ import annotations
@@ -22,40 +18,20 @@ from oslo_config import cfg
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
-from cinder_dmclone import copies
 from cinder_dmclone import exceptions
-from cinder_dmclone import facts
 from cinder_dmclone import records
-
-if typing.TYPE_CHECKING:
-    from cinder_dmclone import service
+from cinder_dmclone.peers import messages
 
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
 
-TOPIC = 'cinder-dmclone'
-VERSION = '1.0'
-
 # Part of rpc_response_timeout for a question that needs no work.
 QUERY_PART = 10 / 60
-
-
 # For handing over a volume: gate, flush, commit.
 HAND_PART = 30 / 60
 
 # A message bus that is away must not hold up a call for ever.
 SEND_RETRIES = 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Room:
-    """What a borrower brings: free bytes, logical block size in bytes."""
-
-    pool: str
-    group: str
-    free: int
-    block: int
-    initiator: str
 
 
 class Peers:
@@ -67,7 +43,8 @@ class Peers:
     @functools.cached_property
     def _client(self) -> messaging.RPCClient:
         # Late: a node is activated without any control plane.
-        return rpc.get_client(messaging.Target(topic=TOPIC, version=VERSION))
+        return rpc.get_client(messaging.Target(topic=messages.TOPIC,
+                                               version=messages.VERSION))
 
     def node_of(self, host: str) -> str | None:
         """The node on a connector's host; None if it has no such backend."""
@@ -88,14 +65,14 @@ class Peers:
         except exception.ServiceNotFound:
             return None
 
-    def room(self, node: str, size: int) -> Room:
+    def room(self, node: str, size: int) -> messages.Room:
         """What ``node`` could take in, for a volume of ``size`` bytes.
 
         The room for that volume's clone metadata is taken off already.
         """
-        return Room(**self._call(node, 'room', size=int(size)))
+        return messages.Room(**self._call(node, 'room', size=int(size)))
 
-    def prepare(self, node: str, copy: copies.Copy, group: str, front: bool,
+    def prepare(self, node: str, copy: messages.Copy, group: str, front: bool,
                 gated: bool, seconds: float) -> str:
         """Let ``node`` build a copy; returns the path of its front.
 
@@ -125,9 +102,9 @@ class Peers:
         """Whether the home node agrees that a copy is not needed."""
         return self._call(node, 'agrees', volume=volume, lv=str(lv))
 
-    def show(self, node: str, lv: str) -> facts.Shown:
+    def show(self, node: str, lv: str) -> messages.Shown:
         """What ``node`` has under this LV uuid, now."""
-        return facts.Shown(**self._call(node, 'show', lv=lv))
+        return messages.Shown(**self._call(node, 'show', lv=lv))
 
     def connect(self, node: str, volume: str, connector: dict) -> dict:
         """Let the home node answer a connection request."""
@@ -168,82 +145,3 @@ class Peers:
                 messaging.RemoteError) as error:
             raise exceptions.PeerAway(node=node, what=method,
                                       reason=error) from error
-
-
-class Endpoint:
-    """The receiving side; every method is a call on the node's service."""
-
-    target = messaging.Target(version=VERSION)
-
-    def __init__(self, node: service.NodeService) -> None:
-        self._node = node
-
-    def room(self, context: typing.Any, size: int) -> dict:
-        with _crossing():
-            return dataclasses.asdict(self._node.room(size))
-
-    def prepare(self, context: typing.Any, copy: dict, group: str,
-                front: bool, gated: bool, seconds: float) -> str:
-        with _crossing():
-            copy['lender'] = records.Location.parse(copy['lender'])
-            return self._node.prepare(copies.Copy(**copy), group, front,
-                                      gated, seconds)
-
-    def hand_over(self, context: typing.Any, volume: str, copy: str,
-                  pool: str) -> None:
-        with _crossing():
-            self._node.hand_over(volume, records.Location.parse(copy), pool)
-
-    def discard(self, context: typing.Any, volume: str, lv: str) -> None:
-        with _crossing():
-            self._node.discard(volume, lv)
-
-    def agrees(self, context: typing.Any, volume: str, lv: str) -> bool:
-        with _crossing():
-            return self._node.agrees(volume, records.Location.parse(lv))
-
-    def show(self, context: typing.Any, lv: str) -> dict:
-        with _crossing():
-            return dataclasses.asdict(self._node.show(lv))
-
-    def connect(self, context: typing.Any, volume: str,
-                connector: dict) -> dict:
-        with _crossing():
-            return self._node.connect(volume, connector, proxied=True)
-
-    def disconnect(self, context: typing.Any, volume: str,
-                   connector: dict | None, force: bool) -> bool:
-        with _crossing():
-            return self._node.disconnect(volume, connector, force,
-                                         proxied=True)
-
-    def nudge(self, context: typing.Any, volume: str) -> None:
-        self._node.nudge(volume)
-
-
-class _crossing:
-    """Turn this driver's errors into one that every node can read."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type | None, error: BaseException | None,
-                 trace: object) -> None:
-        if isinstance(error, exceptions.DMCloneException):
-            LOG.warning('Refusing a request of another node: %s', error.msg)
-            raise exception.CinderException(error.msg) from error
-        if isinstance(error, Exception) and not isinstance(
-                error, exception.CinderException):
-            # Built-in errors would cross as themselves, and be taken for
-            # the caller's own.
-            LOG.exception('A request of another node failed.')
-            raise exception.CinderException(
-                f'{type(error).__name__}: {error}') from error
-
-
-def serve(node: str, service_: service.NodeService) -> typing.Any:
-    """Start answering other nodes; only when the driver is up."""
-    server = rpc.get_server(messaging.Target(topic=TOPIC, server=node),
-                            [Endpoint(service_)])
-    server.start()
-    return server

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a borrower is told about the copy it has to build."""
+"""What nodes tell each other, as values."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import dataclasses
 from cinder_dmclone.iscsi import importer
 from cinder_dmclone import records
 from cinder_dmclone import units
+
+TOPIC = 'cinder-dmclone'
+VERSION = '1.0'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +44,25 @@ class Copy:
             self.block, self.user, self.password)
 
 
-def source_of(tag: records.From) -> importer.Source:
-    """What must be found behind a recorded source; holds no secret."""
-    return importer.Source(tag.iqn, tag.portal, tag.lv,
-                           units.Bytes(tag.size), tag.block, '', '')
+@dataclasses.dataclass(frozen=True)
+class Room:
+    """What a borrower brings: free bytes, logical block size in bytes."""
+
+    pool: str
+    group: str
+    free: int
+    block: int
+    initiator: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """A peer's statement about one of its LVs, as of now.
+
+    ``state``: 'complete', 'hydrating', 'copy', 'missing' or 'unclear'.
+    """
+
+    state: str
+    generation: int = 0
+    size: int = 0
+    group: str = ''
