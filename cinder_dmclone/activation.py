@@ -13,62 +13,62 @@ from oslo_log import log as logging
 from cinder_dmclone import exceptions
 from cinder_dmclone import facts
 from cinder_dmclone import names
-from cinder_dmclone import relocation
+from cinder_dmclone import serving
 from cinder_dmclone import stack
-from cinder_dmclone import world as world_module
+from cinder_dmclone.ports import Host
 
 LOG = logging.getLogger(__name__)
 
 
-def activate(world: world_module.World) -> dict[str, str]:
+def activate(host: Host) -> dict[str, str]:
     """Exports first, then stacks and fronts, then logins.
 
     A volume that cannot be brought up does not keep others from it.
 
     :returns: what could not be brought up and why, by LV uuid
     """
-    for group in (world.group, world.meta_group):
+    for group in (host.group, host.meta_group):
         group.activate()
     problems: dict[str, str] = {}
-    for lv, unit in facts.collect(world).items():
+    for lv, unit in facts.collect(host).items():
         try:
-            _activate(world, unit)
+            _activate(host, unit)
         except exceptions.DMCloneException as error:
             LOG.error('LV %(lv)s: %(error)s', {'lv': lv, 'error': error.msg})
             problems[lv] = error.msg
-    _log_in(world)
+    _log_in(host)
     return problems
 
 
-def _log_in(world: world_module.World) -> None:
+def _log_in(host: Host) -> None:
     """Let servers read what is not here yet.
 
     Without that they only wait longer: cinder-volume tries again. A lender
     that is down, or boots itself, is tried once.
     """
     silent: set[str] = set()
-    for lv, unit in facts.collect(world).items():
+    for lv, unit in facts.collect(host).items():
         source = unit.tags.source
         if (not source or unit.has_path or source.portal in silent
                 or not unit.of_kind(names.Kind.FRONT)):
             continue
         try:
-            stack.reconnect(world, unit)
+            stack.reconnect(host, unit)
         except exceptions.DMCloneException as error:
             LOG.warning('LV %(lv)s: %(error)s',
                         {'lv': lv, 'error': error.msg})
             silent.add(source.portal)
 
 
-def _activate(world: world_module.World, unit: facts.Unit) -> None:
+def _activate(host: Host, unit: facts.Unit) -> None:
     if unit.unreadable:
         raise exceptions.BadRecord(record=unit.lv, reason=unit.unreadable)
     if not unit.tags.own or unit.tags.copy:
         return
     if unit.tags.source and not unit.assembled:
-        unit = stack.assemble(world, unit)
+        unit = stack.assemble(host, unit)
     for tag in unit.tags.lent:
-        relocation.export(world, unit, tag)
+        serving.export_loan(host, unit, tag)
     if unit.tags.lent:
         return
-    stack.consume(world, unit, names.front(world.settings.host, unit.lv))
+    stack.consume(host, unit, names.front(host.settings.host, unit.lv))

@@ -19,15 +19,16 @@ from cinder_dmclone import relocation
 from cinder_dmclone import rows
 from cinder_dmclone import stack
 from cinder_dmclone import units
-from cinder_dmclone import world as world_module
+from cinder_dmclone.world import World
 
 
 class Answers:
     """The questions and requests of peers."""
 
-    def __init__(self, world: world_module.World,
+    def __init__(self, world: World,
                  loop: reconciler.Reconciler) -> None:
         self._world = world
+        self._host = world.host
         self._loop = loop
         self._node = world.settings.node
 
@@ -38,9 +39,9 @@ class Answers:
         :raises NoRoom: if there is none for the clone's metadata
         """
         world, settings = self._world, self._world.settings
-        report = world.group.report()
-        shared = world.meta_group.name == world.group.name
-        meta = report if shared else world.meta_group.report()
+        report = world.host.group.report()
+        shared = world.host.meta_group.name == world.host.group.name
+        meta = report if shared else world.host.meta_group.report()
         needed = int(metadata.size(units.Bytes(size), settings.region_size))
         needed += -needed % meta.extent_size
         if meta.free < needed:
@@ -49,12 +50,12 @@ class Answers:
         return messages.Room(
             pool=settings.pool, group=report.uuid,
             free=report.free - (needed if shared else 0),
-            block=report.block_size, initiator=world.importer.initiator())
+            block=report.block_size, initiator=world.host.importer.initiator())
 
     def prepare(self, copy: messages.Copy, group: str, front: bool,
                 gated: bool, seconds: float) -> str:
         """Build an offered copy; see ``relocation.prepare``."""
-        mine = self._world.group.report().uuid
+        mine = self._host.group.report().uuid
         if group != mine:
             raise exceptions.PeerRefused(
                 node=self._node, what='to prepare a copy',
@@ -97,8 +98,8 @@ class Answers:
 
     def show(self, lv: str) -> messages.Shown:
         """What this node has under an LV uuid, now; takes no lock."""
-        report = self._world.group.report()
-        unit = stack.refresh(self._world, lv)
+        report = self._host.group.report()
+        unit = stack.refresh(self._host, lv)
         own = unit.tags.own
         if unit.data is None:
             state = 'missing'

@@ -15,6 +15,7 @@ from oslo_log import log as logging
 
 from cinder_dmclone import endpoint
 from cinder_dmclone import exceptions
+from cinder_dmclone import locks
 from cinder_dmclone import names
 from cinder_dmclone import opts
 from cinder_dmclone import reconciler
@@ -22,7 +23,7 @@ from cinder_dmclone import service
 from cinder_dmclone import setup
 from cinder_dmclone import stats
 from cinder_dmclone import uevents
-from cinder_dmclone import world as world_module
+from cinder_dmclone.world import World
 
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         self.configuration.append_config_values(opts.all_opts)
         self._node: service.NodeService
         self._loop: reconciler.Reconciler
-        self._world: world_module.World
+        self._world: World
         self._stats_source: stats.Stats
         self._server: typing.Any = None
 
@@ -57,7 +58,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
 
     # -- service ------------------------------------------------------------
 
-    def make_world(self) -> world_module.World:
+    def make_world(self) -> World:
         """The ports; a test may put something between."""
         return setup.make_world(self.configuration, self.host)
 
@@ -70,7 +71,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     def check_for_setup_error(self) -> None:
         # It is where the driver was loaded from; elsewhere that takes long.
         from cinder.volume import manager
-        setup.check(self._world, manager.volume_backend_opts)
+        setup.check(self._world.host, manager.volume_backend_opts)
 
     def set_initialized(self) -> None:
         """Begin to answer peers and to reconcile.
@@ -194,4 +195,4 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
 
     @classmethod
     def clean_volume_file_locks(cls, volume_id: str) -> None:
-        world_module.Locks.forget(volume_id)
+        locks.Locks.forget(volume_id)

@@ -30,13 +30,12 @@ from cinder_dmclone.dm import table
 from cinder_dmclone import facts
 from cinder_dmclone import names
 from cinder_dmclone import stack
-from cinder_dmclone import world as world_module
+from cinder_dmclone.ports import Host
 
-World = world_module.World
 Unit = facts.Unit
 
 
-def prepare(world: World, unit: Unit) -> Unit:
+def prepare(host: Host, unit: Unit) -> Unit:
     """Make hold, sluice and stop, closed; no front leads to them yet.
 
     :returns: the unit with them
@@ -44,36 +43,36 @@ def prepare(world: World, unit: Unit) -> Unit:
     length = stack.consumer_table(unit).length
     hold, sluice, stop = (name(unit.lv) for name in (
         names.hold, names.sluice, names.stop))
-    _bring(world, unit, stop, table.Table.single(length, table.Error()))
-    _bring(world, unit, sluice, _gated(world, unit, stop))
-    _bring(world, unit, hold, table.Table.single(
-        length, table.Multipath(world.dm.devnum(str(sluice)), queue=True)))
+    _bring(host, unit, stop, table.Table.single(length, table.Error()))
+    _bring(host, unit, sluice, _gated(host, unit, stop))
+    _bring(host, unit, hold, table.Table.single(
+        length, table.Multipath(host.dm.devnum(str(sluice)), queue=True)))
     made = all(name in unit.devices for name in (hold, sluice, stop))
-    return unit if made else stack.refresh(world, unit.lv)
+    return unit if made else stack.refresh(host, unit.lv)
 
 
-def _bring(world: World, unit: Unit, name: names.DeviceName,
+def _bring(host: Host, unit: Unit, name: names.DeviceName,
            wanted: table.Table) -> None:
     # Most often all is ready, and a server waits.
     found = unit.device(name)
     if not found or not found.rests_on(wanted):
-        world.dm.apply(str(name), wanted,
-                       noflush=wanted.has(table.Multipath))
+        host.dm.apply(str(name), wanted,
+                      noflush=wanted.has(table.Multipath))
 
 
-def close(world: World, unit: Unit, front: names.DeviceName) -> None:
+def close(host: Host, unit: Unit, front: names.DeviceName) -> None:
     """Let writes to a front wait from now on; makes the front if need be.
 
     When this returns no write is under way below the front any more.
     """
-    world.dm.apply(str(front), _gated(world, unit, names.hold(unit.lv)),
-                   seen=unit.device(front))
+    host.dm.apply(str(front), _gated(host, unit, names.hold(unit.lv)),
+                  seen=unit.device(front))
 
 
-def _gated(world: World, unit: Unit,
+def _gated(host: Host, unit: Unit,
            writes: names.DeviceName) -> table.Table:
     """Consumer table whose writes go to another device."""
-    devnum = world.dm.devnum(str(writes))
+    devnum = host.dm.devnum(str(writes))
     segments = []
     for segment in stack.consumer_table(unit).segments:
         assert isinstance(segment.target, table.Linear)
@@ -83,58 +82,58 @@ def _gated(world: World, unit: Unit,
     return table.Table(tuple(segments))
 
 
-def release(world: World, unit: Unit) -> None:
+def release(host: Host, unit: Unit) -> None:
     """Let writes through, those that wait and all others."""
     sluice = names.sluice(unit.lv)
     if names.hold(unit.lv) in unit.devices:
-        world.dm.apply(str(sluice), stack.consumer_table(unit),
-                       seen=unit.device(sluice))
-        rearm(world, unit)
+        host.dm.apply(str(sluice), stack.consumer_table(unit),
+                      seen=unit.device(sluice))
+        rearm(host, unit)
 
 
-def open(world: World, unit: Unit) -> None:
+def open(host: Host, unit: Unit) -> None:
     """Let the waiting writes go on, then take the gate away.
 
     In the other order the front would wait for the writes it holds.
 
     :raises CommandTimeout: if a read waits for the lender; writes pass
     """
-    release(world, unit)
+    release(host, unit)
     for front in unit.of_kind(names.Kind.FRONT):
-        stack.consume(world, unit, front)
-    remove(world, unit)
+        stack.consume(host, unit, front)
+    remove(host, unit)
 
 
-def reject(world: World, unit: Unit) -> None:
+def reject(host: Host, unit: Unit) -> None:
     """Answer the writes that wait with an error; later ones wait again."""
-    give_up(world, unit)
-    world.dm.message(str(names.hold(unit.lv)), 'queue_if_no_path')
-    rearm(world, unit)
+    give_up(host, unit)
+    host.dm.message(str(names.hold(unit.lv)), 'queue_if_no_path')
+    rearm(host, unit)
 
 
-def rearm(world: World, unit: Unit) -> None:
+def rearm(host: Host, unit: Unit) -> None:
     """Let the next write be reported again."""
-    world.dm.message(str(names.hold(unit.lv)), 'reinstate_path',
-                     world.dm.devnum(str(names.sluice(unit.lv))))
+    host.dm.message(str(names.hold(unit.lv)), 'reinstate_path',
+                    host.dm.devnum(str(names.sluice(unit.lv))))
 
 
-def give_up(world: World, unit: Unit) -> None:
+def give_up(host: Host, unit: Unit) -> None:
     """Let writes that wait fail, now and later, so that they end."""
     hold = names.hold(unit.lv)
     if hold in unit.devices:
-        world.dm.message(str(hold), 'fail_if_no_path')
+        host.dm.message(str(hold), 'fail_if_no_path')
 
 
-def fence(world: World, unit: Unit, front: names.DeviceName) -> None:
+def fence(host: Host, unit: Unit, front: names.DeviceName) -> None:
     """Let an open front answer with errors only: its volume is elsewhere."""
-    give_up(world, unit)
-    world.dm.apply(str(front), table.Table.single(
+    give_up(host, unit)
+    host.dm.apply(str(front), table.Table.single(
         stack.consumer_table(unit).length, table.Error()))
-    remove(world, unit)
+    remove(host, unit)
 
 
-def remove(world: World, unit: Unit) -> None:
+def remove(host: Host, unit: Unit) -> None:
     """Take the gate away; no front may lead to it any more."""
     for name in (names.hold(unit.lv), names.sluice(unit.lv),
                  names.stop(unit.lv)):
-        world.dm.remove(str(name))
+        host.dm.remove(str(name))

@@ -27,9 +27,7 @@ from cinder_dmclone import records
 from cinder_dmclone import relocation
 from cinder_dmclone import rows
 from cinder_dmclone import stack
-from cinder_dmclone import world as world_module
-
-World = world_module.World
+from cinder_dmclone.world import World
 
 
 def offer(world: World, row: rows.Row, peer: str,
@@ -54,7 +52,7 @@ def offer(world: World, row: rows.Row, peer: str,
     with relocation.undone(world, row):
         path = relocation.prepare_there(world, row, room, purpose)
         # Ready before the server's first write has to wait for it.
-        gate.prepare(world, stack.refresh(world, row.lv))
+        gate.prepare(world.host, stack.refresh(world.host, row.lv))
     return path
 
 
@@ -84,4 +82,4 @@ def hand_over(world: World, row: rows.Row, copy: records.Location,
         raise
     except Exception:
         with excutils.save_and_reraise_exception():
-            gate.open(world, stack.refresh(world, row.lv))
+            gate.open(world.host, stack.refresh(world.host, row.lv))

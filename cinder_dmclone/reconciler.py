@@ -23,7 +23,7 @@ from cinder_dmclone import records
 from cinder_dmclone import rows
 from cinder_dmclone import stack
 from cinder_dmclone import steps
-from cinder_dmclone import world as world_module
+from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ _REMOVALS = (Step.RELEASE, Step.ERASE)
 class Reconciler:
     """The steps, and the thread that takes them."""
 
-    def __init__(self, world: world_module.World,
+    def __init__(self, world: World,
                  spawn: typing.Callable[..., None] | None = None) -> None:
         self._world = world
         self._spawn = spawn or _spawn
@@ -153,7 +153,7 @@ class Reconciler:
             due = {key for key, (at, _) in self._due.items() if at <= now}
         if not due and not everything:
             return
-        collected = facts.collect(world)
+        collected = facts.collect(world.host)
         with self._wake:
             self._seen = {lv: unit for lv, unit in collected.items()
                           if unit.in_flight}
@@ -330,15 +330,15 @@ class Reconciler:
         The erasure takes long and is done without the lock; whether the LV
         may go is decided once more after it.
         """
-        stack.erase(self._world, stack.refresh(self._world, lv))
+        stack.erase(self._world.host, stack.refresh(self._world.host, lv))
         with self._world.locks.volume(volume, LOCK_SECONDS):
             decision, known = self._decide_now(lv, answers)
             if decision.step in _REMOVALS:
-                stack.teardown(self._world, known.unit)
+                stack.teardown(self._world.host, known.unit)
 
     def _decide_now(self, lv: str, answers: dict[str, typing.Any]) -> tuple[
             decide.Decision, observed.Facts]:
-        unit = stack.refresh(self._world, lv)
+        unit = stack.refresh(self._world.host, lv)
         known = dataclasses.replace(
             self._facts(unit, self._rows([unit])), **answers)
         return decide.decide(known), known

@@ -29,17 +29,16 @@ from oslo_utils import excutils
 from cinder_dmclone import exceptions
 from cinder_dmclone import facts
 from cinder_dmclone import gate
-from cinder_dmclone.iscsi import exporter
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone import records
 from cinder_dmclone import rows
+from cinder_dmclone import serving
 from cinder_dmclone import stack
-from cinder_dmclone import world as world_module
+from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
 
-World = world_module.World
 
 # Part of a call's budget (World.settings.budget), which is 45 s by default.
 PREPARE_PART = 25 / 45
@@ -123,7 +122,7 @@ def find_room(world: World, row: rows.Row, peer: str) -> messages.Room:
             volume=row.id, node=world.settings.node, peer=peer,
             reason=reason)
 
-    report = world.group.report()
+    report = world.host.group.report()
     lv = report.lvs.get(names.data_lv(row.lv))
     if lv is None:
         raise cannot(f'its LV {names.data_lv(row.lv)} is missing')
@@ -145,44 +144,28 @@ def lend(world: World, row: rows.Row, room: messages.Room) -> messages.Copy:
     assert copy is not None
     tag = records.Lent(row.generation + 1, row.id, copy.node, copy.lv,
                        room.group, room.initiator)
-    world.group.retag(names.data_lv(row.lv), add=[records.print_tag(tag)])
-    world.group.flush()
-    unit = stack.refresh(world, row.lv)
-    export(world, unit, tag)
+    world.host.group.retag(names.data_lv(row.lv), add=[records.print_tag(tag)])
+    world.host.group.flush()
+    unit = stack.refresh(world.host, row.lv)
+    serving.export_loan(world.host, unit, tag)
     assert unit.data is not None
-    iqn = _iqn(world, unit, tag)
+    iqn = serving.loan_iqn(world.host, unit, tag)
     user, password = world.settings.credentials(iqn)
     return messages.Copy(
         volume=row.id, generation=tag.generation, lv=copy.lv,
         lender=row.owner, iqn=iqn, portal=world.settings.portal,
-        size=unit.data.size, block=world.group.report().block_size,
+        size=unit.data.size, block=world.host.group.report().block_size,
         user=user, password=password)
-
-
-def export(world: World, unit: facts.Unit, tag: records.Lent) -> None:
-    """Export a lent LV to its borrower, read-only; idempotent."""
-    name = names.loan(unit.lv, tag.lv)
-    stack.consume(world, unit, name)
-    iqn = _iqn(world, unit, tag)
-    grant = exporter.Grant(tag.initiator, *world.settings.credentials(iqn))
-    world.exporter.ensure(exporter.Export(
-        iqn=iqn, device=name.path, serial=unit.lv, readonly=True,
-        grants=(grant,)))
-
-
-def _iqn(world: World, unit: facts.Unit, tag: records.Lent) -> str:
-    return names.loan_iqn(world.settings.target_prefix, unit.lv, tag.lv,
-                          tag.generation)
 
 
 def reclaim(world: World, unit: facts.Unit, tag: records.Lent) -> None:
     """Forget a loan: its offer was withdrawn or never used."""
-    iqn = _iqn(world, unit, tag)
-    world.exporter.remove(iqn)
-    world.dm.remove(str(names.loan(unit.lv, tag.lv)))
-    world.group.retag(names.data_lv(unit.lv),
-                      remove=[records.print_tag(tag)])
-    world.group.flush()
+    iqn = serving.loan_iqn(world.host, unit, tag)
+    world.host.exporter.remove(iqn)
+    world.host.dm.remove(str(names.loan(unit.lv, tag.lv)))
+    world.host.group.retag(names.data_lv(unit.lv),
+                           remove=[records.print_tag(tag)])
+    world.host.group.flush()
 
 
 def check_sealable(world: World, row: rows.Row,
@@ -192,7 +175,7 @@ def check_sealable(world: World, row: rows.Row,
     :param live: a front may be open, it can be gated
     :raises CannotRelocate: if one has
     """
-    unit = stack.refresh(world, row.lv)
+    unit = stack.refresh(world.host, row.lv)
     for name in unit.of_kind(*names.WRITERS):
         gateable = live and name.kind is names.Kind.FRONT
         if unit.is_held(name) and not gateable:
@@ -214,20 +197,20 @@ def seal(world: World, row: rows.Row, live: bool = False) -> None:
     """
     unit = check_sealable(world, row, live)
     if live and unit.of_kind(names.Kind.FRONT):
-        unit = gate.prepare(world, unit)
+        unit = gate.prepare(world.host, unit)
     allowed = len(unit.of_kind(names.Kind.LOAN, names.Kind.SLUICE))
     for name in unit.of_kind(*names.WRITERS):
         if unit.is_held(name):
-            gate.close(world, unit, name)
+            gate.close(world.host, unit, name)
             allowed += 1
         else:
-            stack.drop(world, unit, name)
-    openers = stack.openers(world, unit)
+            stack.drop(world.host, unit, name)
+    openers = stack.openers(world.host, unit)
     if openers != allowed:
         raise exceptions.CannotRelocate(
             volume=row.id, node=world.settings.node, peer='another node',
             reason=f'it is open {openers} times instead of {allowed}')
-    stack.flush(world, unit)
+    stack.flush(world.host, unit)
 
 
 def withdraw(world: World, row: rows.Row) -> rows.Row:
@@ -245,7 +228,7 @@ def withdraw(world: World, row: rows.Row) -> rows.Row:
             # It may be the volume, and the row an old one that was restored:
             # what it shows decides about the loan.
             return row
-    unit = stack.refresh(world, row.lv)
+    unit = stack.refresh(world.host, row.lv)
     for tag in unit.tags.lent:
         if tag.borrower == copy:
             reclaim(world, unit, tag)
@@ -284,47 +267,47 @@ def prepare(world: World, copy: messages.Copy, front: bool, gated: bool,
         raise exceptions.PeerRefused(
             node=settings.node, what='to prepare a copy', reason='the '
             f'database does not offer {here}')
-    unit = stack.refresh(world, copy.lv)
+    unit = stack.refresh(world.host, copy.lv)
     name = names.front(settings.host, copy.lv)
     if unit.meta_tag and unit.meta_tag.ready and unit.assembled and (
             unit.gated(name) == gated):
         return name.path
     if unit.data:
-        stack.teardown(world, unit)
+        stack.teardown(world.host, unit)
         raise exceptions.PeerRefused(
             node=settings.node, what='to prepare a copy', reason='an '
             'earlier attempt with the same LV was interrupted')
     try:
-        stack.build(world, copy.lv, copy.tags, copy.source, front)
+        stack.build(world.host, copy.lv, copy.tags, copy.source, front)
         if gated:
-            unit = stack.refresh(world, copy.lv)
-            gate.prepare(world, unit)
-            gate.close(world, unit, name)
+            unit = stack.refresh(world.host, copy.lv)
+            gate.prepare(world.host, unit)
+            gate.close(world.host, unit, name)
         if world.clock.monotonic() - started > seconds:
             raise exceptions.PeerRefused(
                 node=settings.node, what='to prepare a copy',
                 reason=f'it took longer than {seconds:.0f} seconds')
     except Exception:
         with excutils.save_and_reraise_exception():
-            stack.teardown(world, stack.refresh(world, copy.lv))
+            stack.teardown(world.host, stack.refresh(world.host, copy.lv))
     return name.path
 
 
 def adopt(world: World, unit: facts.Unit, row: rows.Row) -> None:
     """Become the owner the row already names; durable before hydration."""
     # What was read before the commit may be older than the volume.
-    world.dm.drop_cache(*(name.path for name in unit.of_kind(
+    world.host.dm.drop_cache(*(name.path for name in unit.of_kind(
         names.Kind.FRONT, names.Kind.CLONE)))
     # A server waits for this. The tag matters for a boot only, and may be
     # more cautious than the row.
     if unit.of_kind(*names.GATE):
-        gate.release(world, unit)
+        gate.release(world.host, unit)
     stale = [tag for tag in (unit.tags.copy,) if tag]
     own = records.Own(row.generation, row.id)
-    world.group.retag(names.data_lv(unit.lv),
-                      add=[records.print_tag(own)],
-                      remove=[records.print_tag(tag) for tag in stale])
-    world.group.flush()
+    world.host.group.retag(names.data_lv(unit.lv),
+                           add=[records.print_tag(own)],
+                           remove=[records.print_tag(tag) for tag in stale])
+    world.host.group.flush()
 
 
 def discard(world: World, volume_id: str, lv: str) -> None:
@@ -333,7 +316,7 @@ def discard(world: World, volume_id: str, lv: str) -> None:
     :raises PeerRefused: if the copy may still be needed
     """
     here = records.Location(world.settings.node, lv)
-    unit = stack.refresh(world, lv)
+    unit = stack.refresh(world.host, lv)
     row = world.rows.get(volume_id)
     if row is None or here in (row.owner, row.offer, row.source):
         raise exceptions.PeerRefused(
@@ -347,5 +330,5 @@ def discard(world: World, volume_id: str, lv: str) -> None:
         raise exceptions.PeerRefused(
             node=world.settings.node, what='to destroy a copy',
             reason=f'{here} is lent, or ahead of the database')
-    gate.give_up(world, unit)
-    stack.teardown(world, unit)
+    gate.give_up(world.host, unit)
+    stack.teardown(world.host, unit)

@@ -30,7 +30,7 @@ from cinder_dmclone import rows
 from cinder_dmclone import serving
 from cinder_dmclone import stack
 from cinder_dmclone import units
-from cinder_dmclone import world as world_module
+from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ LOG = logging.getLogger(__name__)
 class NodeService(answers.Answers):
     """The entry points of one node."""
 
-    def __init__(self, world: world_module.World,
+    def __init__(self, world: World,
                  loop: reconciler.Reconciler) -> None:
         super().__init__(world, loop)
         # Volumes that this process copies to or from; their devices are not
@@ -50,10 +50,10 @@ class NodeService(answers.Answers):
     def create(self, volume_id: str, lv: str, size_gib: int) -> str:
         """Make the LV of a new volume; returns its ``provider_id``."""
         tag = records.Own(1, volume_id)
-        self._world.group.create(
+        self._host.group.create(
             names.data_lv(lv), units.Bytes.from_gib(size_gib),
             [records.print_tag(tag)])
-        self._world.group.flush()
+        self._host.group.flush()
         return str(records.ProviderId(1))
 
     def delete(self, volume_id: str) -> None:
@@ -68,27 +68,27 @@ class NodeService(answers.Answers):
             self._require_home(row)
             if row.offer:
                 row = relocation.withdraw(self._world, row)
-            unit = stack.refresh(self._world, row.lv)
+            unit = stack.refresh(self._host, row.lv)
             for tag in unit.tags.lent:
                 relocation.reclaim(self._world, unit, tag)
-            stack.strip(self._world, stack.refresh(self._world, row.lv))
+            stack.strip(self._host, stack.refresh(self._host, row.lv))
         # Nobody else touches a volume that is being deleted; other nodes'
         # requests need not wait for the erasure.
-        stack.erase(self._world, unit)
-        self._world.group.remove(names.data_lv(row.lv))
+        stack.erase(self._host, unit)
+        self._host.group.remove(names.data_lv(row.lv))
         if row.source:
             self._world.peers.nudge(row.source.node, volume_id)
 
     def extend(self, volume_id: str, size_gib: int) -> None:
         """Grow a volume; consumers that stand see the new size."""
         with self._home(volume_id) as known:
-            self._world.group.extend(
+            self._host.group.extend(
                 names.data_lv(known.unit.lv),
                 units.Bytes.from_gib(size_gib))
-            self._world.group.flush()
-            unit = stack.refresh(self._world, known.unit.lv)
+            self._host.group.flush()
+            unit = stack.refresh(self._host, known.unit.lv)
             for name in unit.of_kind(*names.WRITERS):
-                stack.consume(self._world, unit, name)
+                stack.consume(self._host, unit, name)
 
     @contextlib.contextmanager
     def local_path(self, volume_id: str) -> typing.Iterator[str]:
@@ -98,13 +98,13 @@ class NodeService(answers.Answers):
         """
         with self._home(volume_id) as known:
             name = names.local_io(known.unit.lv)
-            stack.consume(self._world, known.unit, name)
+            stack.consume(self._host, known.unit, name)
             self._copying.add(volume_id)
         try:
             yield name.path
         finally:
             self._copying.discard(volume_id)
-            self._world.dm.remove(str(name))
+            self._host.dm.remove(str(name))
 
     # -- connections --------------------------------------------------------
 
@@ -154,12 +154,12 @@ class NodeService(answers.Answers):
                 volume=row.id, node=self._node, reason='its devices cannot '
                 'be put together; see the log of cinder-volume there')
         if found.how is placement.How.ISCSI:
-            return serving.export(self._world, unit, row.id,
+            return serving.export(self._host, unit, row.id,
                                   [connector['initiator']])
         name = (names.front(host, unit.lv)
                 if found.how is placement.How.FRONT
                 else names.local_io(unit.lv))
-        stack.consume(self._world, unit, name)
+        stack.consume(self._host, unit, name)
         return serving.local(name.path)
 
     def _relocate(self, row: rows.Row, peer: str,
@@ -230,15 +230,15 @@ class NodeService(answers.Answers):
         if connector is None or connector.get('host') != host:
             initiator = (connector or {}).get('initiator')
             if connector is None or initiator:
-                shared = serving.unexport(world, unit, initiator)
+                shared = serving.unexport(world.host, unit, initiator)
         if connector is None or connector.get('host') == host:
             here = [a for a in row.attachments
                     if a.connected and a.host == host]
             if connector is not None and len(here) > 1:
                 return True
-            world.dm.remove(str(names.front(host, unit.lv)))
+            world.host.dm.remove(str(names.front(host, unit.lv)))
             if not here:
-                world.dm.remove(str(names.local_io(unit.lv)))
+                world.host.dm.remove(str(names.local_io(unit.lv)))
         return shared
 
     def _end_offer(self, row: rows.Row, unit: facts.Unit,

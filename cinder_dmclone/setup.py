@@ -21,13 +21,16 @@ from cinder_dmclone.dm import device
 from cinder_dmclone import exceptions
 from cinder_dmclone.iscsi import exporter
 from cinder_dmclone.iscsi import importer
+from cinder_dmclone import locks
 from cinder_dmclone import lvm
 from cinder_dmclone import opts
 from cinder_dmclone.peers import client
+from cinder_dmclone.ports import Host
 from cinder_dmclone.privileged import block
 from cinder_dmclone import rows
+from cinder_dmclone.settings import Settings
 from cinder_dmclone import units
-from cinder_dmclone import world as world_module
+from cinder_dmclone.world import World
 
 CONF = cfg.CONF
 
@@ -50,14 +53,14 @@ SMALLEST = {'volume_group': oslo_units.Gi,
 BUDGET_PART = 45 / 60
 
 
-def make_world(configuration: typing.Any, node: str) -> world_module.World:
-    """The ports of one backend of this node.
+def make_host(configuration: typing.Any, node: str) -> Host:
+    """What one backend has on this node; needs no control plane.
 
     :param node: ``host@backend``
     """
     config = configuration
     group = lvm.VolumeGroup(config.volume_group)
-    settings = world_module.Settings(
+    settings = Settings(
         node=node,
         pool=config.safe_get('volume_backend_name') or 'dmclone',
         target_prefix=config.target_prefix,
@@ -71,9 +74,8 @@ def make_world(configuration: typing.Any, node: str) -> world_module.World:
         budget=CONF.rpc_response_timeout * BUDGET_PART,
         key=_key())
     meta = config.dmclone_metadata_volume_group
-    return world_module.World(
+    return Host(
         settings=settings,
-        rows=rows.RowStore(),
         group=group,
         meta_group=(lvm.VolumeGroup(meta) if meta and meta != group.name
                     else group),
@@ -81,10 +83,18 @@ def make_world(configuration: typing.Any, node: str) -> world_module.World:
         exporter=exporter.Exporter(config.target_ip_address,
                                    config.target_port),
         importer=importer.Importer(),
-        peers=client.Peers(settings.backend),
-        locks=world_module.Locks(node),
-        clock=time,
         erase=_eraser(config))
+
+
+def make_world(configuration: typing.Any, node: str) -> World:
+    """The ports of one backend of this node.
+
+    :param node: ``host@backend``
+    """
+    host = make_host(configuration, node)
+    return World(host=host, rows=rows.RowStore(),
+                 peers=client.Peers(host.settings.backend),
+                 locks=locks.Locks(node), clock=time)
 
 
 def _portal(config: typing.Any) -> str:
@@ -132,7 +142,7 @@ def _eraser(config: typing.Any) -> typing.Callable[[str, units.Bytes], None]:
     return erase
 
 
-def check(world: world_module.World,
+def check(host: Host,
           service_opts: typing.Iterable[cfg.Opt]) -> None:
     """Find what is missing on this node and say all of it; activate the LVs.
 
@@ -144,16 +154,16 @@ def check(world: world_module.World,
     problems = [' '.join(line.split()) for check_one in (
         _check_groups, functools.partial(_check_neighbours, service_opts),
         _check_kernel, _check_iscsi, _check_udev, _check_settings)
-        for line in check_one(world)]
+        for line in check_one(host)]
     if problems:
         raise exception.VolumeBackendAPIException(data='\n'.join(problems))
-    for group in (world.group, world.meta_group):
+    for group in (host.group, host.meta_group):
         group.activate()
 
 
-def _check_groups(world: world_module.World) -> typing.Iterator[str]:
-    for group, option in ((world.group, 'volume_group'),
-                          (world.meta_group,
+def _check_groups(host: Host) -> typing.Iterator[str]:
+    for group, option in ((host.group, 'volume_group'),
+                          (host.meta_group,
                            'dmclone_metadata_volume_group')):
         try:
             report = group.report()
@@ -168,11 +178,11 @@ def _check_groups(world: world_module.World) -> typing.Iterator[str]:
 
 
 def _check_neighbours(service_opts: typing.Iterable[cfg.Opt],
-                      world: world_module.World) -> typing.Iterator[str]:
+                      host: Host) -> typing.Iterator[str]:
     """One backend would take what is another's for leftovers."""
-    ours = {world.group.name, world.meta_group.name}
+    ours = {host.group.name, host.meta_group.name}
     for name in CONF.enabled_backends or ():
-        if name == world.settings.backend:
+        if name == host.settings.backend:
             continue
         config = cinder_configuration.Configuration(
             [*service_opts, *opts.all_opts], config_group=name)
@@ -190,22 +200,22 @@ def _said(error: exceptions.DMCloneException) -> str:
     return said.partition(': ')[2] if failed else error.msg
 
 
-def _check_kernel(world: world_module.World) -> typing.Iterator[str]:
-    missing = set(TARGETS) - world.dm.targets()
+def _check_kernel(host: Host) -> typing.Iterator[str]:
+    missing = set(TARGETS) - host.dm.targets()
     for target in sorted(missing):
         yield (f'The kernel has no device-mapper target "{target}": '
                f'load or install the module dm-{target}.')
 
 
-def _check_iscsi(world: world_module.World) -> typing.Iterator[str]:
-    for port in (world.exporter, world.importer):
+def _check_iscsi(host: Host) -> typing.Iterator[str]:
+    for port in (host.exporter, host.importer):
         try:
             port.check()
         except exceptions.DMCloneException as error:
             yield error.msg
 
 
-def _check_udev(world: world_module.World) -> typing.Iterator[str]:
+def _check_udev(host: Host) -> typing.Iterator[str]:
     if not any(glob.glob(os.path.join(folder, RULES))
                for folder in RULE_FOLDERS):
         yield ('The udev rule 56-cinder-dmclone.rules is not installed: '
@@ -213,8 +223,8 @@ def _check_udev(world: world_module.World) -> typing.Iterator[str]:
                '"Installation" in the documentation.')
 
 
-def _check_settings(world: world_module.World) -> typing.Iterator[str]:
-    size = world.settings.region_size
+def _check_settings(host: Host) -> typing.Iterator[str]:
+    size = host.settings.region_size
     if size & (size - 1):
         yield (f'dmclone_region_size_kib = {size // oslo_units.Ki} is not a '
                'power of two.')

@@ -33,20 +33,19 @@ from cinder_dmclone.iscsi import importer
 from cinder_dmclone import names
 from cinder_dmclone import records
 from cinder_dmclone import units
-from cinder_dmclone import world as world_module
+from cinder_dmclone.ports import Host
 
 LOG = logging.getLogger(__name__)
 
-World = world_module.World
 Unit = facts.Unit
 
 # Seconds for one login: iscsid gives up a single try after 10.
 LOGIN_SECONDS = 15.0
 
 
-def refresh(world: World, lv: str) -> Unit:
+def refresh(host: Host, lv: str) -> Unit:
     """The unit as it is now."""
-    return facts.collect(world).get(lv) or Unit(lv)
+    return facts.collect(host).get(lv) or Unit(lv)
 
 
 # -- consumers --------------------------------------------------------------
@@ -76,20 +75,20 @@ def consumer_table(unit: Unit) -> table.Table:
     return table.Table(tuple(segments))
 
 
-def consume(world: World, unit: Unit, name: names.DeviceName) -> None:
+def consume(host: Host, unit: Unit, name: names.DeviceName) -> None:
     """Make a consumer device."""
-    world.dm.apply(str(name), consumer_table(unit),
-                   readonly=name.kind is names.Kind.LOAN)
+    host.dm.apply(str(name), consumer_table(unit),
+                  readonly=name.kind is names.Kind.LOAN)
 
 
-def drop(world: World, unit: Unit, name: names.DeviceName) -> None:
+def drop(host: Host, unit: Unit, name: names.DeviceName) -> None:
     """Remove a consumer device, and first what exports it.
 
     :raises DeviceBusy: if somebody has it open
     """
     for iqn in unit.exports_of(name):
-        world.exporter.remove(iqn)
-    world.dm.remove(str(name))
+        host.exporter.remove(iqn)
+    host.dm.remove(str(name))
 
 
 def top(unit: Unit) -> str:
@@ -98,18 +97,18 @@ def top(unit: Unit) -> str:
     return clone.devnum if clone else _data(unit).devnum
 
 
-def openers(world: World, unit: Unit) -> int:
+def openers(host: Host, unit: Unit) -> int:
     """How often the volume is open on this node, as the kernel counts.
 
     What was swapped out keeps the data LV open until it is removed: the clone,
     and the source if it was pointed there.
     """
-    count = world.dm.open_count(top(unit))
+    count = host.dm.open_count(top(unit))
     if unit.tags.source:
         return count
     clone = unit.device(names.clone(unit.lv))
     if clone:
-        count += world.dm.open_count(clone.devnum) - 1
+        count += host.dm.open_count(clone.devnum) - 1
     source = unit.device(names.source(unit.lv))
     if source and source.table.has_path(_data(unit).devnum):
         count -= 1
@@ -124,11 +123,11 @@ def _clone_in_use(unit: Unit) -> device.Device | None:
     return unit.device(names.clone(unit.lv)) if unit.tags.source else None
 
 
-def flush(world: World, unit: Unit) -> None:
+def flush(host: Host, unit: Unit) -> None:
     """Make durable what was written to a volume on this node."""
     clone = [names.clone(unit.lv).path] if unit.assembled else []
     # Beyond a clone lies what a volume was extended by meanwhile.
-    world.dm.flush(*clone, _data(unit).path)
+    host.dm.flush(*clone, _data(unit).path)
 
 
 def _data(unit: Unit) -> facts.lvm.LogicalVolume:
@@ -141,7 +140,7 @@ def _data(unit: Unit) -> facts.lvm.LogicalVolume:
 
 # -- a copy -----------------------------------------------------------------
 
-def build(world: World, lv: str, tags: typing.Iterable[records.Tag],
+def build(host: Host, lv: str, tags: typing.Iterable[records.Tag],
           source: importer.Source, front: bool) -> None:
     """Make a copy that can be read and written at once; nothing hydrates.
 
@@ -149,40 +148,40 @@ def build(world: World, lv: str, tags: typing.Iterable[records.Tag],
     :param front: whether its front stays
     :raises LoginFailed, SourceMismatch: if the lender cannot be reached
     """
-    settings = world.settings
-    world.group.create(names.data_lv(lv), source.size,
-                       [records.print_tag(tag) for tag in tags])
-    world.meta_group.create(
+    settings = host.settings
+    host.group.create(names.data_lv(lv), source.size,
+                      [records.print_tag(tag) for tag in tags])
+    host.meta_group.create(
         names.meta_lv(lv), metadata.size(source.size, settings.region_size),
         [records.print_tag(records.Meta(lv, 0, source.iqn))], zero=True)
     # A login leaves a node record, which outlives a power cut: so must the
     # LV, which alone tells whose it is.
-    flush_records(world)
-    disk = world.importer.login(source, LOGIN_SECONDS)
-    unit = refresh(world, lv)
-    _apply_source(world, unit, disk.devnum)
-    unit = _apply_clone(world, unit)
+    flush_records(host)
+    disk = host.importer.login(source, LOGIN_SECONDS)
+    unit = refresh(host, lv)
+    _apply_source(host, unit, disk.devnum)
+    unit = _apply_clone(host, unit)
     name = names.front(settings.host, lv)
-    consume(world, unit, name)
+    consume(host, unit, name)
     # A flush through the clone commits the metadata it has just formatted.
-    world.dm.flush(name.path)
+    host.dm.flush(name.path)
     if not front:
-        world.dm.remove(str(name))
-    world.meta_group.retag(
+        host.dm.remove(str(name))
+    host.meta_group.retag(
         names.meta_lv(lv),
         add=[records.print_tag(records.Meta(lv, 1, source.iqn))],
         remove=[records.print_tag(records.Meta(lv, 0, source.iqn))])
-    flush_records(world)
+    flush_records(host)
 
 
-def flush_records(world: World) -> None:
+def flush_records(host: Host) -> None:
     """Make LVM's own metadata durable: LVM never flushes."""
-    world.group.flush()
-    if world.meta_group.name != world.group.name:
-        world.meta_group.flush()
+    host.group.flush()
+    if host.meta_group.name != host.group.name:
+        host.meta_group.flush()
 
 
-def assemble(world: World, unit: Unit) -> Unit:
+def assemble(host: Host, unit: Unit) -> Unit:
     """Put a committed copy together again, never format anything.
 
     Works without the lender: the source then queues until a path is found.
@@ -194,53 +193,53 @@ def assemble(world: World, unit: Unit) -> Unit:
     source = unit.tags.source
     assert source is not None
     if not unit.meta or not unit.meta_tag or not unit.meta_tag.ready:
-        raise _unusable(world, unit, 'its metadata LV is missing or was '
+        raise _unusable(host, unit, 'its metadata LV is missing or was '
                         'never formatted')
-    head = world.meta_group.read_head(unit.meta.name, metadata.HEAD)
+    head = host.meta_group.read_head(unit.meta.name, metadata.HEAD)
     try:
         block = metadata.Superblock.parse(head)
     except ValueError as error:
-        raise _unusable(world, unit, error) from error
+        raise _unusable(host, unit, error) from error
     if block.target_size.to_bytes() != source.size:
-        raise _unusable(world, unit, f'its metadata is for '
+        raise _unusable(host, unit, f'its metadata is for '
                         f'{block.target_size.to_bytes()} bytes instead of '
                         f'{source.size}')
-    _apply_source(world, unit, unit.disk.devnum if unit.disk else None)
-    return _apply_clone(world, unit, block.region_size)
+    _apply_source(host, unit, unit.disk.devnum if unit.disk else None)
+    return _apply_clone(host, unit, block.region_size)
 
 
-def _unusable(world: World, unit: Unit,
+def _unusable(host: Host, unit: Unit,
               reason: object) -> exceptions.CopyUnusable:
     return exceptions.CopyUnusable(
-        lv=unit.lv, volume=unit.tags.volume, node=world.settings.node,
+        lv=unit.lv, volume=unit.tags.volume, node=host.settings.node,
         reason=reason)
 
 
-def _apply_source(world: World, unit: Unit, path: str | None,
+def _apply_source(host: Host, unit: Unit, path: str | None,
                   queue: bool = True) -> None:
     source = unit.tags.source
     assert source is not None
-    world.dm.apply(
+    host.dm.apply(
         str(names.source(unit.lv)),
         table.Table.single(units.Bytes(source.size).to_sectors(),
                            table.Multipath(path, queue)),
         readonly=True, noflush=True)
 
 
-def _apply_clone(world: World, unit: Unit,
+def _apply_clone(host: Host, unit: Unit,
                  region_size: units.Sectors | None = None) -> Unit:
     """Load the clone; its table is never changed afterwards."""
     name = names.clone(unit.lv)
     if name not in unit.devices:
-        settings, source = world.settings, unit.tags.source
+        settings, source = host.settings, unit.tags.source
         assert source is not None
         if not unit.meta or not unit.meta.devnum:
-            raise _unusable(world, unit, 'its metadata LV is missing or not '
+            raise _unusable(host, unit, 'its metadata LV is missing or not '
                             'active')
         region = region_size or settings.region_size.to_sectors()
         target = table.Clone(
             metadata=unit.meta.devnum, data=_data(unit).devnum,
-            source=world.dm.devnum(str(names.source(unit.lv))),
+            source=host.dm.devnum(str(names.source(unit.lv))),
             region_size=region,
             features=frozenset(['no_hydration', 'no_discard_passdown']),
             core={
@@ -248,14 +247,14 @@ def _apply_clone(world: World, unit: Unit,
                     settings.hydration_threshold, region),
                 'hydration_batch_size': _regions(
                     settings.hydration_batch, region)})
-        world.dm.apply(
+        host.dm.apply(
             str(name), table.Table.single(
                 units.Bytes(source.size).to_sectors(), target))
         # A discard marks a region hydrated without copying it: on a thick
         # LV the server would then read what the LV held before. Consumers
         # inherit the limit.
-        world.dm.hide_discards(str(name))
-    made = world.dm.devices()[str(name)]
+        host.dm.hide_discards(str(name))
+    made = host.dm.devices()[str(name)]
     return dataclasses.replace(unit, devices={**unit.devices, name: made})
 
 
@@ -263,7 +262,7 @@ def _regions(amount: units.Bytes, region: units.Sectors) -> int:
     return max(1, amount // region.to_bytes())
 
 
-def reconnect(world: World, unit: Unit, queue: bool = True) -> bool:
+def reconnect(host: Host, unit: Unit, queue: bool = True) -> bool:
     """Give the source its path back if the lender is there again.
 
     The kernel checks nothing when a session recovers, so the disk's identity
@@ -277,16 +276,16 @@ def reconnect(world: World, unit: Unit, queue: bool = True) -> bool:
     assert source is not None
     if queue and not unit.queues:
         # A teardown that did not end: I/O would fail, not wait.
-        _apply_source(world, unit, unit.disk.devnum if unit.disk else None)
-    disk = unit.disk or world.importer.relogin(source.iqn, LOGIN_SECONDS)
+        _apply_source(host, unit, unit.disk.devnum if unit.disk else None)
+    disk = unit.disk or host.importer.relogin(source.iqn, LOGIN_SECONDS)
     if disk.state != 'LOGGED_IN':
         return False
-    world.importer.verify(_recorded(source), disk)
+    host.importer.verify(_recorded(source), disk)
     if unit.source and disk.devnum in unit.source.paths:
-        world.dm.message(str(names.source(unit.lv)), 'reinstate_path',
-                         disk.devnum)
+        host.dm.message(str(names.source(unit.lv)), 'reinstate_path',
+                        disk.devnum)
     else:
-        _apply_source(world, unit, disk.devnum, queue)
+        _apply_source(host, unit, disk.devnum, queue)
     return True
 
 
@@ -296,23 +295,23 @@ def _recorded(tag: records.From) -> importer.Source:
                            units.Bytes(tag.size), tag.block, '', '')
 
 
-def hydrate(world: World, unit: Unit) -> None:
+def hydrate(host: Host, unit: Unit) -> None:
     """Let the background copying run."""
-    world.dm.message(str(names.clone(unit.lv)), 'enable_hydration')
+    host.dm.message(str(names.clone(unit.lv)), 'enable_hydration')
 
 
-def is_complete(world: World, unit: Unit) -> bool:
+def is_complete(host: Host, unit: Unit) -> bool:
     """Whether all regions are on the data LV, also after a power cut.
 
     The in-core count runs ahead of the disk; a status that flushes commits
     the metadata and flushes the data LV first, and is then believed.
     """
     name = str(names.clone(unit.lv))
-    world.dm.clone_status(name, flush=True)
-    return world.dm.clone_status(name, flush=True).complete
+    host.dm.clone_status(name, flush=True)
+    return host.dm.clone_status(name, flush=True).complete
 
 
-def swap(world: World, unit: Unit) -> None:
+def swap(host: Host, unit: Unit) -> None:
     """Move every consumer from the clone to the data LV, and record it.
 
     Only for a clone that is complete. The source is pointed at the data LV
@@ -323,23 +322,23 @@ def swap(world: World, unit: Unit) -> None:
     if unit.iqn and unit.disk and unit.disk.state != 'LOGGED_IN':
         # A read that waits in the session comes back to the source only
         # when the session ends; nothing is needed from the lender.
-        world.importer.logout(unit.iqn)
+        host.importer.logout(unit.iqn)
     if names.source(unit.lv) in unit.devices:
-        _apply_source(world, unit, data.devnum)
+        _apply_source(host, unit, data.devnum)
     bare = dataclasses.replace(
         unit, tags=dataclasses.replace(unit.tags, source=None), devices={
             name: found for name, found in unit.devices.items()
             if name.kind is not names.Kind.CLONE})
     for name in unit.of_kind(*names.CONSUMERS):
         if not unit.fenced(name):
-            consume(world, bare, name)
+            consume(host, bare, name)
     assert unit.tags.source is not None
-    world.group.retag(names.data_lv(unit.lv),
-                      remove=[records.print_tag(unit.tags.source)])
-    flush_records(world)
+    host.group.retag(names.data_lv(unit.lv),
+                     remove=[records.print_tag(unit.tags.source)])
+    flush_records(host)
 
 
-def quiesce(world: World, unit: Unit) -> None:
+def quiesce(host: Host, unit: Unit) -> None:
     """Let nothing wait for the lender: copying stops, reads fail.
 
     In the other order failed copies are retried without pause, and a removal
@@ -347,12 +346,12 @@ def quiesce(world: World, unit: Unit) -> None:
     """
     clone, source = names.clone(unit.lv), names.source(unit.lv)
     if clone in unit.devices:
-        world.dm.message(str(clone), 'disable_hydration')
+        host.dm.message(str(clone), 'disable_hydration')
     if source in unit.devices:
-        world.dm.message(str(source), 'fail_if_no_path')
+        host.dm.message(str(source), 'fail_if_no_path')
 
 
-def dismantle(world: World, unit: Unit) -> None:
+def dismantle(host: Host, unit: Unit) -> None:
     """Take away clone, source, session and metadata LV.
 
     This never hangs, also with the lender away. No consumer may map to the
@@ -360,16 +359,16 @@ def dismantle(world: World, unit: Unit) -> None:
     wait in a session whose connection is gone, and the clone cannot be
     removed before they end.
     """
-    quiesce(world, unit)
+    quiesce(host, unit)
     if unit.iqn:
-        world.importer.logout(unit.iqn)
-    world.dm.remove(str(names.clone(unit.lv)))
-    world.dm.remove(str(names.source(unit.lv)))
+        host.importer.logout(unit.iqn)
+    host.dm.remove(str(names.clone(unit.lv)))
+    host.dm.remove(str(names.source(unit.lv)))
     if unit.meta:
-        world.meta_group.remove(unit.meta.name)
+        host.meta_group.remove(unit.meta.name)
 
 
-def strip(world: World, unit: Unit) -> None:
+def strip(host: Host, unit: Unit) -> None:
     """Remove everything that is built on an LV.
 
     :raises DeviceBusy: if somebody has a consumer open; nothing was changed
@@ -377,26 +376,26 @@ def strip(world: World, unit: Unit) -> None:
     for name in unit.of_kind(names.Kind.FRONT, names.Kind.IO):
         if unit.is_open(name):
             raise exceptions.DeviceBusy(device=name)
-    quiesce(world, unit)
+    quiesce(host, unit)
     for iqn in unit.exports:
-        world.exporter.remove(iqn)
+        host.exporter.remove(iqn)
     for name in (*unit.of_kind(*names.CONSUMERS),
                  *(name for kind in names.GATE
                    for name in unit.of_kind(kind))):
-        world.dm.remove(str(name))
-    dismantle(world, unit)
+        host.dm.remove(str(name))
+    dismantle(host, unit)
 
 
-def erase(world: World, unit: Unit) -> None:
+def erase(host: Host, unit: Unit) -> None:
     """Overwrite the data as the operator's ``volume_clear`` says."""
     if unit.data:
-        world.erase(unit.data.path, unit.data.size)
+        host.erase(unit.data.path, unit.data.size)
 
 
-def teardown(world: World, unit: Unit) -> None:
+def teardown(host: Host, unit: Unit) -> None:
     """Remove an LV and everything built on it.
 
     :raises DeviceBusy: if somebody has a consumer open; nothing was changed
     """
-    strip(world, unit)
-    world.group.remove(names.data_lv(unit.lv))
+    strip(host, unit)
+    host.group.remove(names.data_lv(unit.lv))

@@ -9,7 +9,7 @@ from cinder.common import constants
 from oslo_utils import units as oslo_units
 
 from cinder_dmclone import lvm
-from cinder_dmclone import world as world_module
+from cinder_dmclone.world import World
 
 
 class Stats:
@@ -18,7 +18,7 @@ class Stats:
     Cinder asks every minute; an idle node forks no process for it.
     """
 
-    def __init__(self, world: world_module.World,
+    def __init__(self, world: World,
                  configuration: typing.Any) -> None:
         self._world = world
         self._configuration = configuration
@@ -60,9 +60,9 @@ class Stats:
         }
 
     def _read(self) -> lvm.Report:
-        token = self._world.group.changed_token()
+        token = self._world.host.group.changed_token()
         if self._report is None or token != self._report.token:
-            self._report = self._world.group.report()
+            self._report = self._world.host.group.report()
         return self._report
 
 

@@ -19,14 +19,13 @@ from cinder_dmclone import relocation
 from cinder_dmclone import rows
 from cinder_dmclone import serving
 from cinder_dmclone import stack
-from cinder_dmclone import world as world_module
+from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
 
 Decision = decide.Decision
 Facts = observed.Facts
 Step = decide.Step
-World = world_module.World
 
 
 def take(world: World, decision: Decision, known: Facts) -> None:
@@ -56,58 +55,58 @@ def _adopt(world: World, decision: Decision, known: Facts) -> None:
 
 
 def _assemble(world: World, decision: Decision, known: Facts) -> None:
-    stack.assemble(world, known.unit)
+    stack.assemble(world.host, known.unit)
 
 
 def _reconnect(world: World, decision: Decision, known: Facts) -> None:
     # Where the server is, or will be: there I/O waits, elsewhere it fails.
     queue = known.home or bool(known.unit.tags.copy)
-    if not stack.reconnect(world, known.unit, queue):
+    if not stack.reconnect(world.host, known.unit, queue):
         raise exceptions.NotYet(
             volume=_row(known).id, node=world.settings.node,
             reason='the lender cannot be reached')
 
 
 def _hydrate(world: World, decision: Decision, known: Facts) -> None:
-    stack.hydrate(world, known.unit)
+    stack.hydrate(world.host, known.unit)
 
 
 def _finish(world: World, decision: Decision, known: Facts) -> None:
-    if not stack.is_complete(world, known.unit):
+    if not stack.is_complete(world.host, known.unit):
         raise exceptions.NotYet(
             volume=_row(known).id, node=world.settings.node,
             reason='the clone is not complete on disk')
     source = known.unit.tags.source
-    stack.swap(world, known.unit)
+    stack.swap(world.host, known.unit)
     if not known.home and source:
         # Named by no row: this is how it learns that it may go.
         world.peers.nudge(source.node, _row(known).id)
 
 
 def _pause(world: World, decision: Decision, known: Facts) -> None:
-    stack.quiesce(world, known.unit)
+    stack.quiesce(world.host, known.unit)
 
 
 def _rearm(world: World, decision: Decision, known: Facts) -> None:
-    gate.rearm(world, known.unit)
+    gate.rearm(world.host, known.unit)
 
 
 def _reject(world: World, decision: Decision, known: Facts) -> None:
-    gate.reject(world, known.unit)
+    gate.reject(world.host, known.unit)
 
 
 def _open(world: World, decision: Decision, known: Facts) -> None:
-    gate.open(world, known.unit)
+    gate.open(world.host, known.unit)
 
 
 def _fence(world: World, decision: Decision, known: Facts) -> None:
     for front in decision.drop:
-        gate.fence(world, known.unit, front)
+        gate.fence(world.host, known.unit, front)
 
 
 def _complete(world: World, decision: Decision, known: Facts) -> None:
     row = _row(known)
-    stack.dismantle(world, known.unit)
+    stack.dismantle(world.host, known.unit)
     if known.home and row.source:
         world.rows.complete(row)
         world.peers.nudge(row.source.node, row.id)
@@ -116,25 +115,25 @@ def _complete(world: World, decision: Decision, known: Facts) -> None:
 def _consumers(world: World, decision: Decision, known: Facts) -> None:
     unit = known.unit
     for name in decision.drop:
-        stack.drop(world, unit, name)
+        stack.drop(world.host, unit, name)
     for name in decision.make:
-        stack.consume(world, unit, name)
+        stack.consume(world.host, unit, name)
     if decision.initiators:
-        serving.export(world, unit, _row(known).id, decision.initiators)
+        serving.export(world.host, unit, _row(known).id, decision.initiators)
 
 
 def _lend(world: World, decision: Decision, known: Facts) -> None:
     for tag in decision.lent:
-        relocation.export(world, known.unit, tag)
+        serving.export_loan(world.host, known.unit, tag)
 
 
 def _strip(world: World, decision: Decision, known: Facts) -> None:
-    stack.strip(world, known.unit)
+    stack.strip(world.host, known.unit)
 
 
 def _discard(world: World, decision: Decision, known: Facts) -> None:
-    gate.give_up(world, known.unit)
-    stack.teardown(world, known.unit)
+    gate.give_up(world.host, known.unit)
+    stack.teardown(world.host, known.unit)
 
 
 _STEPS: dict[Step, typing.Callable[[World, Decision, Facts], None]] = {

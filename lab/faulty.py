@@ -17,34 +17,43 @@ import signal
 import time
 import typing
 
-from cinder_dmclone import driver, units, world
+from cinder_dmclone import driver, units
+from cinder_dmclone.world import World
 
 # In a directory of cinder-volume's user, who removes and renames them.
 FAULT = '/run/cinder/dmclone-fault'
 FREEZE = '/run/cinder/dmclone-freeze'
 HOLD = '/run/cinder/dmclone-hold'
 
-PORTS = ('rows', 'group', 'meta_group', 'dm', 'exporter', 'importer',
-         'peers')
+HOST_PORTS = ('group', 'meta_group', 'dm', 'exporter', 'importer')
+PORTS = ('rows', 'peers')
 
 
 class FaultyDriver(driver.DMCloneVolumeDriver):
     """The product's driver, mortal at every step."""
 
-    def make_world(self) -> world.World:
+    def make_world(self) -> World:
         real = super().make_world()
-        return dataclasses.replace(real, **{
-            name: _Port(name, getattr(real, name)) for name in PORTS})
+        host = _wrapped(real.host, HOST_PORTS)
+        return _wrapped(dataclasses.replace(real, host=host), PORTS)
 
 
 class SlowDriver(FaultyDriver):
     """Copies one region at a time, until a test tells the clone otherwise."""
 
-    def make_world(self) -> world.World:
+    def make_world(self) -> World:
         real = super().make_world()
         one = units.Bytes(1)
-        return dataclasses.replace(real, settings=dataclasses.replace(
-            real.settings, hydration_threshold=one, hydration_batch=one))
+        settings = dataclasses.replace(
+            real.settings, hydration_threshold=one, hydration_batch=one)
+        return dataclasses.replace(real, host=dataclasses.replace(
+            real.host, settings=settings))
+
+
+def _wrapped(real: typing.Any, names: tuple[str, ...]) -> typing.Any:
+    """These ports, with fault points."""
+    return dataclasses.replace(real, **{
+        name: _Port(name, getattr(real, name)) for name in names})
 
 
 class _Port:
@@ -95,12 +104,13 @@ def _armed(file: str, point: str, arguments: str) -> bool:
 class ForgetfulDriver(FaultyDriver):
     """Flushes nothing, which a test of power cuts has to find."""
 
-    def make_world(self) -> world.World:
+    def make_world(self) -> World:
         real = super().make_world()
-        for group in (real.group, real.meta_group):
+        for group in (real.host.group, real.host.meta_group):
             # It flushes by itself, too.
             group._real.flush = lambda: None
-        return dataclasses.replace(real, dm=_Forgetful(real.dm))
+        return dataclasses.replace(real, host=dataclasses.replace(
+            real.host, dm=_Forgetful(real.host.dm)))
 
 
 class _Forgetful:

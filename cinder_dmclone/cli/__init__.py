@@ -26,8 +26,8 @@ from cinder_dmclone import activation
 from cinder_dmclone.cli import status
 from cinder_dmclone import exceptions
 from cinder_dmclone import opts
+from cinder_dmclone.ports import Host
 from cinder_dmclone import setup
-from cinder_dmclone import world as world_module
 
 CONF = cfg.CONF
 
@@ -36,9 +36,9 @@ CONF = cfg.CONF
 SERVICE_OPTS = (cfg.StrOpt('volume_driver'), cfg.StrOpt('backend_host'))
 
 
-def worlds(backends: typing.Collection[str]) -> typing.Iterator[
-        world_module.World]:
-    """The ports of this node's backends that use this driver.
+def hosts(backends: typing.Collection[str]) -> typing.Iterator[
+        Host]:
+    """What this node's backends that use this driver.
 
     :param backends: sections to take; all of them if empty
     """
@@ -52,8 +52,8 @@ def worlds(backends: typing.Collection[str]) -> typing.Iterator[
              *cinder_driver.iser_opts, *opts.all_opts], config_group=name)
         driver = config.safe_get('volume_driver') or ''
         if driver.startswith(setup.DRIVER):
-            host = config.safe_get('backend_host') or CONF.host
-            yield setup.make_world(config, f'{host}@{name}')
+            here = config.safe_get('backend_host') or CONF.host
+            yield setup.make_host(config, f'{here}@{name}')
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -73,33 +73,33 @@ def main(argv: list[str] | None = None) -> int:
     logging.setup(CONF, 'cinder')
     objects.register_all()
     priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
-    found = list(worlds(arguments.backend))
+    found = list(hosts(arguments.backend))
     if not found:
         print('cinder-dmclone: no backend in cinder.conf uses this driver',
               file=sys.stderr)
         return 1
     run = _activate if arguments.command == 'activate' else _status
-    return max(_try(run, world) for world in found)
+    return max(_try(run, host) for host in found)
 
 
-def _try(run: typing.Callable[[world_module.World], int],
-         world: world_module.World) -> int:
+def _try(run: typing.Callable[[Host], int],
+         host: Host) -> int:
     """A backend that fails does not keep others from running."""
     try:
-        return run(world)
+        return run(host)
     except exceptions.DMCloneException as error:
-        print(f'{world.settings.node}: {error.msg}', file=sys.stderr)
+        print(f'{host.settings.node}: {error.msg}', file=sys.stderr)
         return 1
 
 
-def _activate(world: world_module.World) -> int:
-    problems = activation.activate(world)
+def _activate(host: Host) -> int:
+    problems = activation.activate(host)
     for lv, why in problems.items():
         print(f'{lv}: {why}', file=sys.stderr)
     return 1 if problems else 0
 
 
-def _status(world: world_module.World) -> int:
-    for line in status.lines(world):
+def _status(host: Host) -> int:
+    for line in status.lines(host):
         print(line)
     return 0

@@ -8,14 +8,14 @@ import typing
 from cinder_dmclone.dm import status
 from cinder_dmclone import facts
 from cinder_dmclone import names
-from cinder_dmclone import world as world_module
+from cinder_dmclone.ports import Host
 
 _BAD = {status.Mode.RO: 'read-only', status.Mode.FAIL: 'failed'}
 
 
-def lines(world: world_module.World) -> typing.Iterator[str]:
+def lines(host: Host) -> typing.Iterator[str]:
     """Describe every LV of ours on this node, from its disks and kernel."""
-    for lv, unit in sorted(facts.collect(world).items()):
+    for lv, unit in sorted(facts.collect(host).items()):
         yield f'{lv}  {describe(unit)}'
 
 

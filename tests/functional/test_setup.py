@@ -33,9 +33,9 @@ log.register_options(CONF)
 CONF(['--config-file', sys.argv[1]], project='cinder')
 objects.register_all()
 priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
-(world,) = cli.worlds([])
+(host,) = cli.hosts([])
 try:
-    setup.check(world, cli.SERVICE_OPTS)
+    setup.check(host, cli.SERVICE_OPTS)
 except exception.VolumeBackendAPIException as error:
     print(error.msg.partition(': ')[2])
 '''

@@ -83,12 +83,12 @@ class Process(cloud.Process):
 
     def _main(self, booted: bool) -> None:
         if booted:
-            activation.activate(self.world)
+            activation.activate(self.world.host)
             self.node.cloud.activated(self.node)
         elif not self.node.active:
             # What setup.check() does whenever the service starts.
-            self.world.group.activate()
-            self.world.meta_group.activate()
+            self.world.host.group.activate()
+            self.world.host.meta_group.activate()
         self.serving = True
         self.loop._run()
 

@@ -29,6 +29,7 @@ from cinder_dmclone import records
 from cinder_dmclone import relocation
 from cinder_dmclone import rows
 from cinder_dmclone import service
+from cinder_dmclone import serving
 from cinder_dmclone import stack
 from tests.simulation import mistakes
 from tests.simulation import scheduler
@@ -41,11 +42,11 @@ def _unmarked(self, volume_id):
     """An image copy that nobody knows of but its device."""
     with self._home(volume_id) as known:
         name = names.local_io(known.unit.lv)
-        stack.consume(self._world, known.unit, name)
+        stack.consume(self._world.host, known.unit, name)
     try:
         yield name.path
     finally:
-        self._world.dm.remove(str(name))
+        self._world.host.dm.remove(str(name))
 
 
 UNMARKED = ((service.NodeService, 'local_path', _unmarked),)
@@ -66,7 +67,7 @@ def _commit_first(world, row, peer, purpose):
 
 
 @bug('H9: the lender is not flushed', (stack, 'flush'), where='story/here')
-def _no_flush(world, unit):
+def _no_flush(host, unit):
     """The borrower's flushes reach only its own disk."""
 
 
@@ -74,13 +75,13 @@ def _no_flush(world, unit):
      (relocation, 'check_sealable'), where='pair/new/attach2 c/image',
      also=UNMARKED)
 def _fronts_only(world, row, live=False):
-    unit = stack.refresh(world, row.lv)
+    unit = stack.refresh(world.host, row.lv)
     for name in unit.of_kind(names.Kind.FRONT):
         if unit.is_held(name):
             raise exceptions.CannotRelocate(
                 volume=row.id, node='', peer='', reason='a front is open')
-        stack.drop(world, unit, name)
-    stack.flush(world, unit)
+        stack.drop(world.host, unit, name)
+    stack.flush(world.host, unit)
 
 
 @bug('the attachment is not looked at again', (conditions, 'to_move'),
@@ -90,29 +91,30 @@ def _no_attachment(row, purpose):
 
 
 @bug('hydration before the commit', (stack, 'build'))
-def _early_hydration(world, lv, tags, source, front, build=stack.build):
-    build(world, lv, tags, source, front)
-    stack.hydrate(world, stack.refresh(world, lv))
+def _early_hydration(host, lv, tags, source, front, build=stack.build):
+    build(host, lv, tags, source, front)
+    stack.hydrate(host, stack.refresh(host, lv))
 
 
 @bug('H11: the loan is not durable before the copy is',
      (relocation, 'lend'))
 def _soft_loan(world, row, room, lend=relocation.lend):
-    group = world.group
+    group = world.host.group
     soft = types.SimpleNamespace(retag=group.retag, report=group.report,
                                  name=group.name, flush=lambda: None)
-    return lend(dataclasses.replace(world, group=soft), row, room)
+    host = dataclasses.replace(world.host, group=soft)
+    return lend(dataclasses.replace(world, host=host), row, room)
 
 
 @bug('H11: a lent LV gets its front at boot', (activation, '_activate'),
      where='crash/attach/power/before/1')
-def _careless_boot(world, unit):
+def _careless_boot(host, unit):
     if unit.data and unit.tags.own and not unit.tags.copy:
         if unit.tags.source and not unit.assembled:
-            unit = stack.assemble(world, unit)
+            unit = stack.assemble(host, unit)
         for tag in unit.tags.lent:
-            relocation.export(world, unit, tag)
-        stack.consume(world, unit, names.front(world.settings.host, unit.lv))
+            serving.export_loan(host, unit, tag)
+        stack.consume(host, unit, names.front(host.settings.host, unit.lv))
 
 
 @bug('H11: a copy is marked own before the commit', (messages.Copy, 'tags'))
@@ -143,13 +145,13 @@ def _not_read(self, volume_id, failure, read=rows.RowStore._read_back):
 # -- live migration ---------------------------------------------------------
 
 @bug('H2: the gate of the copy is open', (gate, 'close'))
-def _open_gate(world, unit, front):
-    stack.consume(world, unit, front)
+def _open_gate(host, unit, front):
+    stack.consume(host, unit, front)
 
 
 @bug('H2: the source is not gated', (handover, 'hand_over'))
 def _ungated_source(world, row, copy, pool):
-    stack.flush(world, stack.refresh(world, row.lv))
+    stack.flush(world.host, stack.refresh(world.host, row.lv))
     relocation.commit(world, row, pool,
                       rows.Purpose(row.migration.id, live=True))
 
@@ -185,15 +187,15 @@ def _opened(known, row):
 # -- the end of a relocation ------------------------------------------------
 
 @bug('H7: the count of copied regions is believed', (stack, 'is_complete'))
-def _in_core(world, unit):
+def _in_core(host, unit):
     return unit.clone is not None and unit.clone.complete
 
 
 @bug('H8: metadata is made anew at re-assembly', (stack, 'assemble'))
-def _zeroed(world, unit):
-    world.meta_group.zero(unit.meta.name)
-    stack._apply_source(world, unit, unit.disk.devnum if unit.disk else None)
-    return stack._apply_clone(world, unit)
+def _zeroed(host, unit):
+    host.meta_group.zero(unit.meta.name)
+    stack._apply_source(host, unit, unit.disk.devnum if unit.disk else None)
+    return stack._apply_clone(host, unit)
 
 
 @bug('H14: only the row says who still needs a copy',
@@ -206,27 +208,27 @@ def _row_only(known, row, tag):
      first=500)
 def _early_end(self, lv, show=answers.Answers.show):
     found = show(self, lv)
-    unit = stack.refresh(self._world, lv)
+    unit = stack.refresh(self._world.host, lv)
     if unit.tags.own and unit.clone and unit.clone.complete:
         return dataclasses.replace(found, state='complete')
     return found
 
 
 @bug('the swap is recorded before it is done', (stack, 'swap'))
-def _early_record(world, unit, swap=stack.swap):
-    world.group.retag(names.data_lv(unit.lv), remove=[
+def _early_record(host, unit, swap=stack.swap):
+    host.group.retag(names.data_lv(unit.lv), remove=[
         records.print_tag(unit.tags.source)])
-    stack.flush_records(world)
-    world.dm.remove(str(names.clone(unit.lv)))
-    swap(world, unit)
+    stack.flush_records(host)
+    host.dm.remove(str(names.clone(unit.lv)))
+    swap(host, unit)
 
 
 @bug('H17: copying goes on during a teardown', (stack, 'quiesce'),
      where='crash/delete/power/before/1')
-def _busy_teardown(world, unit):
+def _busy_teardown(host, unit):
     source = names.source(unit.lv)
     if source in unit.devices:
-        world.dm.message(str(source), 'fail_if_no_path')
+        host.dm.message(str(source), 'fail_if_no_path')
 
 
 # -- the reconciler and requests --------------------------------------------
@@ -268,10 +270,10 @@ def _illegal(tag, print_tag=records.print_tag):
 
 
 @bug('H25: the source is writable', (stack, '_apply_source'))
-def _writable(world, unit, path, queue=True, apply=stack._apply_source):
+def _writable(host, unit, path, queue=True, apply=stack._apply_source):
     dm = types.SimpleNamespace(apply=lambda name, found, **named:
-                               world.dm.apply(name, found, noflush=True))
-    apply(dataclasses.replace(world, dm=dm), unit, path, queue)
+                               host.dm.apply(name, found, noflush=True))
+    apply(dataclasses.replace(host, dm=dm), unit, path, queue)
 
 
 @bug('H26: passwords do not outlive a process', (names, 'chap_secret'))

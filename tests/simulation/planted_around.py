@@ -74,8 +74,8 @@ def _no_doubt(unit, who, generation, group, shown,
      (answers.Answers, 'prepare'), where='message/attach/ASTRAY')
 def _any_group(self, copy, group, front, gated, seconds,
                prepare=answers.Answers.prepare):
-    return prepare(self, copy, self._world.group.report().uuid, front, gated,
-                   seconds)
+    mine = self._host.group.report().uuid
+    return prepare(self, copy, mine, front, gated, seconds)
 
 
 # -- messages ---------------------------------------------------------------
@@ -95,7 +95,7 @@ def _blind_prepare(world, copy, front, gated, seconds,
 
 
 def _locked_show(self, lv, show=answers.Answers.show):
-    volume = stack.refresh(self._world, lv).tags.volume
+    volume = stack.refresh(self._world.host, lv).tags.volume
     with self._locked(volume or lv):
         return show(self, lv)
 
@@ -142,9 +142,9 @@ def _only_as_written(self, volume_id, failure,
 # -- nodes ------------------------------------------------------------------
 
 def _any_room(world, row, peer, keep):
-    lv = world.group.report().lvs[names.data_lv(row.lv)]
+    lv = world.host.group.report().lvs[names.data_lv(row.lv)]
     room = world.peers.room(peer, lv.size)
-    mine = world.group.report().block_size
+    mine = world.host.group.report().block_size
     fits = room.block == mine if keep == 'block' else room.free >= lv.size
     if not fits:
         raise relocation.exceptions.CannotRelocate(
@@ -165,16 +165,16 @@ def _no_room(world, row, peer):
 # -- paths ------------------------------------------------------------------
 
 @bug('H12: discards reach the clone', (stack, '_apply_clone'))
-def _discards(world, unit, region_size=None, apply=stack._apply_clone):
-    dm = Without(world.dm, hide_discards=lambda name: None)
-    return apply(dataclasses.replace(world, dm=dm), unit, region_size)
+def _discards(host, unit, region_size=None, apply=stack._apply_clone):
+    dm = Without(host.dm, hide_discards=lambda name: None)
+    return apply(dataclasses.replace(host, dm=dm), unit, region_size)
 
 
 @bug('H16: the swap waits for reads of the lender', (stack, 'swap'),
      where='crash/fill/cut/before/1')
-def _no_detour(world, unit, swap=stack.swap):
+def _no_detour(host, unit, swap=stack.swap):
     source = names.source(unit.lv)
-    swap(world, dataclasses.replace(unit, devices={
+    swap(host, dataclasses.replace(unit, devices={
         name: found for name, found in unit.devices.items()
         if name != source}))
 
@@ -200,9 +200,9 @@ def _distracted(known, row, lender=decide_elsewhere._lender):
 
 @bug('H19: a path whose session stands is not tried again',
      (stack, 'reconnect'), where='crash/attach/sector/before/0')
-def _once(world, unit, queue=True, reconnect=stack.reconnect):
+def _once(host, unit, queue=True, reconnect=stack.reconnect):
     disk = unit.disk
     if unit.source and disk and disk.state == 'LOGGED_IN' and (
             disk.devnum in unit.source.paths):
         return True
-    return reconnect(world, unit, queue)
+    return reconnect(host, unit, queue)

@@ -20,7 +20,7 @@ class ActivationTest(base.CloudTestCase):
         self.b.up = True
         process = type(self.b.process)(self.b)
         with self.cloud.db.away():
-            self.assertEqual({}, activation.activate(process.world))
+            self.assertEqual({}, activation.activate(process.world.host))
 
     def test_what_is_elsewhere_can_be_read(self) -> None:
         self.activate()

@@ -35,8 +35,8 @@ sys.exit(cli.main(sys.argv[1:]))
 PROGRAM = '''
 from cinder_dmclone import cli
 
-def show(world):
-    print(world.settings.node, world.group.name, world.settings.budget)
+def show(host):
+    print(host.settings.node, host.group.name, host.settings.budget)
     return 0
 
 cli._status = show
@@ -46,10 +46,10 @@ cli._status = show
 LOST = '''
 from cinder_dmclone import activation, exceptions
 
-def activate(world):
-    if world.group.name == 'one':
+def activate(host):
+    if host.group.name == 'one':
         raise exceptions.GroupLost(group='one', disk='/dev/sdx')
-    print('activated', world.group.name)
+    print('activated', host.group.name)
     return {}
 
 activation.activate = activate

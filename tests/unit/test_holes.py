@@ -226,7 +226,7 @@ class BootTest(HoleTestCase):
 
     def boot(self, node: object) -> None:
         process = type(node.process)(node)
-        self.assertEqual({}, activation.activate(process.world))
+        self.assertEqual({}, activation.activate(process.world.host))
 
     def test_borrower_boots_without_a_database(self) -> None:
         """H11: an uncommitted copy gets no front; a committed one does."""

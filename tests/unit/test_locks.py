@@ -11,7 +11,7 @@ from tooz import coordination as tooz_coordination
 
 from cinder_dmclone import driver
 from cinder_dmclone import exceptions
-from cinder_dmclone import world
+from cinder_dmclone import locks
 from tests.unit import base
 
 VOLUME = '70000000-0000-4000-8000-000000000001'
@@ -36,7 +36,7 @@ class LocksTest(base.TestCase):
                 coordination.COORDINATOR, name, value)
             patch.start()
             self.addCleanup(patch.stop)
-        self.a, self.b = world.Locks('a@dmclone'), world.Locks('b@dmclone')
+        self.a, self.b = locks.Locks('a@dmclone'), locks.Locks('b@dmclone')
 
     def test_a_node_that_asks_another_does_not_wait_for_itself(self) -> None:
         with self.a.volume(VOLUME, LONG), self.b.volume(VOLUME, LONG):

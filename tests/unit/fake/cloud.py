@@ -12,11 +12,13 @@ from oslo_serialization import jsonutils
 from cinder_dmclone import activation
 from cinder_dmclone import endpoint
 from cinder_dmclone.peers import client
+from cinder_dmclone.ports import Host
 from cinder_dmclone import reconciler
 from cinder_dmclone import rows
 from cinder_dmclone import service
+from cinder_dmclone.settings import Settings
 from cinder_dmclone import units
-from cinder_dmclone import world
+from cinder_dmclone.world import World
 from tests.unit.fake import database
 from tests.unit.fake import iscsi
 from tests.unit.fake import mapped
@@ -36,24 +38,24 @@ class Process:
         self.alive = True
         port = self._port
         group = port('group', node.group)
-        settings = world.Settings(
+        settings = Settings(
             node=node.name, pool=POOL, portal=node.portal,
             target_prefix='iqn.2010-10.org.openstack:',
             region_size=storage.REGION, hydration_threshold=units.Bytes(1),
             hydration_batch=units.Bytes(1), budget=45.0,
             key=node.group.uuid.encode())
-        clock = node.cloud.clock
-        self.world = world.World(
+        host = Host(
             settings=settings, group=group,
             meta_group=(group if node.meta_group is node.group
                         else port('meta_group', node.meta_group)),
-            rows=port('rows', self.make_rows()),
             dm=port('dm', node.mapper),
             exporter=port('exporter', node.exporter),
             importer=port('importer', node.importer),
+            erase=port('erase', node.erase))
+        self.world = World(
+            host=host, rows=port('rows', self.make_rows()),
             peers=port('peers', self.make_peers()),
-            locks=port('locks', self.make_locks()),
-            clock=clock, erase=port('erase', node.erase))
+            locks=port('locks', self.make_locks()), clock=node.cloud.clock)
         self.loop = reconciler.Reconciler(self.world, spawn=self.spawn)
         self.service = service.NodeService(self.world, self.loop)
         self.endpoint = endpoint.Endpoint(self.service)
@@ -163,7 +165,7 @@ class Node:
         booted, self.up = not self.up, True
         self.process = self.make_process()
         if booted:
-            activation.activate(self.process.world)
+            activation.activate(self.process.world.host)
         self.process.loop.run_once(everything=True)
 
 

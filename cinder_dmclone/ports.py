@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the code that builds devices may touch: this node, nothing beyond."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+from cinder_dmclone.dm.device import DeviceMapper
+from cinder_dmclone.iscsi.exporter import Exporter
+from cinder_dmclone.iscsi.importer import Importer
+from cinder_dmclone.lvm import VolumeGroup
+from cinder_dmclone.settings import Settings
+from cinder_dmclone.units import Bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """The disks, the kernel and the iSCSI daemons of this node.
+
+    :ivar erase: overwrites the device at a path, of so many bytes, as the
+        operator wants it
+    """
+
+    settings: Settings
+    group: VolumeGroup
+    meta_group: VolumeGroup
+    dm: DeviceMapper
+    exporter: Exporter
+    importer: Importer
+    erase: typing.Callable[[str, Bytes], None]

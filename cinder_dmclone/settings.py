@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the operator chose for one backend of this node."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cinder_dmclone import names
+from cinder_dmclone import units
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the operator chose, in the units the code uses.
+
+    ``budget`` is how long a driver call may take, in seconds.
+    """
+
+    node: str
+    pool: str
+    target_prefix: str
+    portal: str
+    region_size: units.Bytes
+    hydration_threshold: units.Bytes
+    hydration_batch: units.Bytes
+    budget: float
+    key: bytes = dataclasses.field(repr=False)
+
+    @property
+    def host(self) -> str:
+        """This node's name as connectors give it."""
+        return self.node.partition('@')[0]
+
+    @property
+    def backend(self) -> str:
+        return self.node.partition('@')[2]
+
+    def credentials(self, iqn: str) -> tuple[str, str]:
+        """CHAP name and password of a target of this node."""
+        return names.chap_user(iqn), names.chap_secret(self.key, iqn)
