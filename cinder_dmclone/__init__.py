@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The map of the house, from the roof to the ground.
+
+A module imports from its own floor and from those below, never from above
+and never in a circle (``tests/unit/test_layers.py`` reads this map)::
+
+    9 driver          Cinder's face
+    9 cli             what an operator does on a node by hand
+    9 setup           cinder.conf to ports; what this node lacks
+
+    8 service         what Cinder and the other nodes call
+    7 reconcile       brings what is here into line with what the rows say
+    6 relocation      the protocol that moves a volume
+
+    5 world           all that is outside of the protocol's own logic
+    4 peers           the other nodes: what is said, and how
+    4 database        the rows: read whole, changed by compare-and-swap only
+    4 locks           one lock per volume and node
+
+    3 stack           the devices of one volume on this node
+    2 ports           what the code below may touch: this node alone
+    1 host            this node's kernel and daemons
+    1 privileged      all that runs as root
+
+    0 sysfs           what any user may read of the kernel
+    0 records         what is written down about a volume
+    0 names           names of everything that is made
+    0 units           sizes that know what they count
+    0 settings        what the operator chose
+    0 opts            the options of cinder.conf
+    0 releases        what Cinder's releases name differently
+    0 exceptions      errors, and what to do about them
+
+Where to look:
+
+* When may the old copy go? ``reconcile/elsewhere.py``
+* What does a node say to another? ``peers/messages.py``
+* Which device does a server get? ``stack/consumers.py``
+* Who is asking, and how is it served? ``service/attach_policy.py``
+* What makes a copy the volume? ``database/rows.py``, ``commit``
+"""

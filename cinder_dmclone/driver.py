@@ -13,16 +13,16 @@ from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from cinder_dmclone import endpoint
 from cinder_dmclone import exceptions
+from cinder_dmclone.host import uevents
 from cinder_dmclone import locks
 from cinder_dmclone import names
 from cinder_dmclone import opts
-from cinder_dmclone import reconciler
-from cinder_dmclone import service
+from cinder_dmclone.reconcile import reconciler
+from cinder_dmclone.service import capacity
+from cinder_dmclone.service import endpoint
+from cinder_dmclone.service import entry_points
 from cinder_dmclone import setup
-from cinder_dmclone import stats
-from cinder_dmclone import uevents
 from cinder_dmclone.world import World
 
 CONF = cfg.CONF
@@ -46,10 +46,10 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     def __init__(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         super().__init__(*args, **kwargs)
         self.configuration.append_config_values(opts.all_opts)
-        self._node: service.NodeService
+        self._node: entry_points.NodeService
         self._loop: reconciler.Reconciler
         self._world: World
-        self._stats_source: stats.Stats
+        self._stats_source: capacity.Stats
         self._server: typing.Any = None
 
     @staticmethod
@@ -65,8 +65,8 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     def do_setup(self, context: typing.Any) -> None:
         self._world = self.make_world()
         self._loop = reconciler.Reconciler(self._world)
-        self._node = service.NodeService(self._world, self._loop)
-        self._stats_source = stats.Stats(self._world, self.configuration)
+        self._node = entry_points.NodeService(self._world, self._loop)
+        self._stats_source = capacity.Stats(self._world, self.configuration)
 
     def check_for_setup_error(self) -> None:
         # It is where the driver was loaded from; elsewhere that takes long.

@@ -4,7 +4,7 @@
 Every message names what it is about and, where somebody can act, what to do.
 The classes derive from Cinder's so that the volume manager treats them as a
 driver's errors; only classes of ``cinder.exception`` itself cross RPC (see
-``cinder_dmclone.peers.client``).
+``cinder_dmclone.service.endpoint``).
 """
 
 from cinder import exception

@@ -6,10 +6,10 @@ from __future__ import annotations
 import dataclasses
 import typing
 
-from cinder_dmclone.dm.device import DeviceMapper
-from cinder_dmclone.iscsi.exporter import Exporter
-from cinder_dmclone.iscsi.importer import Importer
-from cinder_dmclone.lvm import VolumeGroup
+from cinder_dmclone.host.dm.device import DeviceMapper
+from cinder_dmclone.host.iscsi.exporter import Exporter
+from cinder_dmclone.host.iscsi.importer import Importer
+from cinder_dmclone.host.lvm import VolumeGroup
 from cinder_dmclone.settings import Settings
 from cinder_dmclone.units import Bytes
 

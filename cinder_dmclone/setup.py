@@ -17,17 +17,17 @@ from oslo_config import cfg
 from oslo_utils import netutils
 from oslo_utils import units as oslo_units
 
-from cinder_dmclone.dm import device
+from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
-from cinder_dmclone.iscsi import exporter
-from cinder_dmclone.iscsi import importer
+from cinder_dmclone.host.dm import device
+from cinder_dmclone.host.iscsi import exporter
+from cinder_dmclone.host.iscsi import importer
+from cinder_dmclone.host import lvm
 from cinder_dmclone import locks
-from cinder_dmclone import lvm
 from cinder_dmclone import opts
 from cinder_dmclone.peers import client
 from cinder_dmclone.ports import Host
 from cinder_dmclone.privileged import block
-from cinder_dmclone import rows
 from cinder_dmclone.settings import Settings
 from cinder_dmclone import units
 from cinder_dmclone.world import World
@@ -92,7 +92,7 @@ def make_world(configuration: typing.Any, node: str) -> World:
     :param node: ``host@backend``
     """
     host = make_host(configuration, node)
-    return World(host=host, rows=rows.RowStore(),
+    return World(host=host, rows=volumes.RowStore(),
                  peers=client.Peers(host.settings.backend),
                  locks=locks.Locks(node), clock=time)
 

@@ -9,7 +9,7 @@ import typing
 from cinder_dmclone.locks import Locks
 from cinder_dmclone.peers.client import Peers
 from cinder_dmclone.ports import Host
-from cinder_dmclone.rows import RowStore
+from cinder_dmclone.database.volumes import RowStore
 from cinder_dmclone.settings import Settings
 
 

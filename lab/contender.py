@@ -19,9 +19,10 @@ from oslo_db import exception as db_exc
 import sqlalchemy as sa
 from tooz import coordination
 
+from cinder_dmclone.database import rows
+from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
-from cinder_dmclone import rows
 from cinder_dmclone.releases import db_api
 from cinder_dmclone.releases import models
 
@@ -77,7 +78,7 @@ def _copy() -> records.Location:
 
 
 def _swap(volume: str) -> Claim:
-    store = rows.RowStore()
+    store = volumes.RowStore()
     while True:
         row = store.get(volume)
         assert row and row.provider_id

@@ -22,12 +22,12 @@ from oslo_log import log as logging
 from oslo_messaging import opts as messaging_opts
 from oslo_privsep import priv_context
 
-from cinder_dmclone import activation
 from cinder_dmclone.cli import status
 from cinder_dmclone import exceptions
 from cinder_dmclone import opts
 from cinder_dmclone.ports import Host
 from cinder_dmclone import setup
+from cinder_dmclone.stack import boot
 
 CONF = cfg.CONF
 
@@ -93,7 +93,7 @@ def _try(run: typing.Callable[[Host], int],
 
 
 def _activate(host: Host) -> int:
-    problems = activation.activate(host)
+    problems = boot.activate(host)
     for lv, why in problems.items():
         print(f'{lv}: {why}', file=sys.stderr)
     return 1 if problems else 0

@@ -5,21 +5,22 @@ from __future__ import annotations
 
 import typing
 
-from cinder_dmclone.dm import status
-from cinder_dmclone import facts
+from cinder_dmclone.host.dm import status
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import state
 
 _BAD = {status.Mode.RO: 'read-only', status.Mode.FAIL: 'failed'}
 
 
 def lines(host: Host) -> typing.Iterator[str]:
     """Describe every LV of ours on this node, from its disks and kernel."""
-    for lv, unit in sorted(facts.collect(host).items()):
+    for lv, unit in sorted(inspect.collect(host).items()):
         yield f'{lv}  {describe(unit)}'
 
 
-def describe(unit: facts.Unit) -> str:
+def describe(unit: state.Unit) -> str:
     """One LV in words: its role, its hydration, who uses it."""
     words = [_role(unit)]
     if unit.clone and unit.clone.mode is not status.Mode.RW:
@@ -29,12 +30,12 @@ def describe(unit: facts.Unit) -> str:
         path = 'path up' if unit.source and unit.source.usable else 'NO PATH'
         words.append(f'hydrated {done} % ({path})')
     for name in unit.of_kind(*names.CONSUMERS):
-        state = 'open' if unit.is_open(name) else 'closed'
-        words.append(f'{name.kind.value} {state}')
+        use = 'open' if unit.is_open(name) else 'closed'
+        words.append(f'{name.kind.value} {use}')
     return ', '.join(words)
 
 
-def _role(unit: facts.Unit) -> str:
+def _role(unit: state.Unit) -> str:
     tags = unit.tags
     if unit.unreadable:
         return f'UNREADABLE: {unit.unreadable}'

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cinder_dmclone.iscsi import importer
+from cinder_dmclone.host.iscsi import importer
 from cinder_dmclone import records
 from cinder_dmclone import units
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import re
 
 from cinder_dmclone import privileged
@@ -15,16 +14,6 @@ _PATH = re.compile(r'/dev(/[A-Za-z0-9_.+:=@-]+)+')
 
 # Writing back a page cache takes as long as the disk needs.
 _FLUSH_SECONDS = 30.0
-
-
-def sysfs(path: str) -> pathlib.Path:
-    """The sysfs directory of a block device; needs no privilege.
-
-    :raises OSError: if there is no such device
-    """
-    number = os.stat(path).st_rdev
-    return pathlib.Path(
-        f'/sys/dev/block/{os.major(number)}:{os.minor(number)}')
 
 
 def _device(path: str) -> str:

@@ -19,9 +19,9 @@ from typing import Any
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
-from cinder_dmclone.iscsi import sessions
 from cinder_dmclone.privileged import process
 from cinder_dmclone.privileged import scsi
+from cinder_dmclone.sysfs import sessions
 
 INITIATOR = pathlib.Path('/etc/iscsi/initiatorname.iscsi')
 # Debian and Red Hat; upstream's default.

@@ -31,9 +31,9 @@ from typing import Any, Iterator
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone import privileged
-from cinder_dmclone.iscsi import sessions
 from cinder_dmclone.privileged import nodes
 from cinder_dmclone.privileged import process
+from cinder_dmclone.sysfs import sessions
 
 CONFIGFS = pathlib.Path('/sys/kernel/config/target')
 DB_ROOT = pathlib.Path('/etc/target')

@@ -15,9 +15,9 @@ import re
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
-from cinder_dmclone.privileged import block
 from cinder_dmclone.privileged import nodes
 from cinder_dmclone.privileged import process
+from cinder_dmclone.sysfs import block_device
 from cinder_dmclone import units
 
 BACKUPS = pathlib.Path('/etc/lvm/backup')
@@ -195,7 +195,8 @@ def activate(group: str) -> None:
 def zero(group: str, name: str) -> None:
     """Overwrite a whole volume with zeros, durably."""
     path = nodes.ready(f'/dev/{_volume(group, name)}')
-    size = int((block.sysfs(path) / 'size').read_text()) * units.SECTOR
+    sectors = int((block_device.folder(path) / 'size').read_text())
+    size = sectors * units.SECTOR
     process.run(['dd', 'if=/dev/zero', f'of={path}', 'bs=1M',
                  f'count={size}', 'iflag=count_bytes', 'oflag=direct',
                  'conv=nocreat,fsync', 'status=none'], _WRITE_SECONDS)

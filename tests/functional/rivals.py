@@ -22,9 +22,10 @@ from cinder.volume import rpcapi
 from oslo_db import exception as db_exc
 import sqlalchemy as sa
 
+from cinder_dmclone.database import rows
+from cinder_dmclone.database.volumes import RowStore
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
-from cinder_dmclone import rows
 from cinder_dmclone.releases import db_api
 from lab.races import NODES
 
@@ -68,7 +69,7 @@ class Rival:
     def __init__(self, volumes: list[str], deletes: float) -> None:
         self._volumes = list(volumes)
         self._deletes = deletes
-        self._store = rows.RowStore()
+        self._store = RowStore()
         self._api = volume_api.API()
         self.claims: list[tuple[str, str, str, str]] = []
         self.refused = 0
@@ -222,7 +223,7 @@ def _through(port: int) -> sa.Engine:
 
 
 def _offer(volume: str) -> rows.Row:
-    store = rows.RowStore()
+    store = RowStore()
     row = store.get(volume)
     assert row
     return store.offer(row, _copy(row), rows.Purpose(None))
@@ -230,7 +231,7 @@ def _offer(volume: str) -> rows.Row:
 
 def conflict(task: Task, start: typing.Any) -> Task:
     """Change a row that another node changes just before the COMMIT."""
-    store, engine = rows.RowStore(), _through(task['port'])
+    store, engine = RowStore(), _through(task['port'])
     start()
     row = store.get(task['volume'])
     assert row
@@ -258,7 +259,7 @@ def lag(task: Task, start: typing.Any) -> Task:
             sa.text('SELECT provider_id FROM volumes WHERE id = :id'),
             {'id': task['volume']}).scalar_one()
     engine.dispose()
-    row = rows.RowStore().get(task['volume'])
+    row = RowStore().get(task['volume'])
     assert row
     return {'offered': offered.provider_id, 'plain': plain,
             'store': row.provider_id}
@@ -266,7 +267,7 @@ def lag(task: Task, start: typing.Any) -> Task:
 
 def careless(task: Task, start: Callable[[], None]) -> Task:
     """Read, and write what follows from it on no condition."""
-    row = rows.RowStore().get(task['volume'])
+    row = RowStore().get(task['volume'])
     assert row and row.provider_id
     became = f'1;offer={_copy(row)}'
     start()

@@ -14,10 +14,10 @@ from cinder import exception
 import oslo_messaging as messaging
 from oslo_serialization import jsonutils
 
-from cinder_dmclone import activation
-from cinder_dmclone.dm import table
+from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
 from cinder_dmclone.peers import client
+from cinder_dmclone.stack import boot
 from tests.simulation import machine
 from tests.simulation import rows
 from tests.simulation import scheduler as scheduler_module
@@ -83,7 +83,7 @@ class Process(cloud.Process):
 
     def _main(self, booted: bool) -> None:
         if booted:
-            activation.activate(self.world.host)
+            boot.activate(self.world.host)
             self.node.cloud.activated(self.node)
         elif not self.node.active:
             # What setup.check() does whenever the service starts.

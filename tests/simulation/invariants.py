@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from cinder_dmclone.dm import table
+from cinder_dmclone.database import rows
+from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
 from cinder_dmclone import records
-from cinder_dmclone import rows
 from tests.simulation import cloud as cloud_module
 from tests.simulation import truth as truth_module
 from tests.unit.fake import mapped

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import typing
 
-from cinder_dmclone.dm import device
-from cinder_dmclone.dm import table
+from cinder_dmclone.host.dm import device
+from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
 from tests.unit.fake import mapped
 from tests.unit.fake import mapper

@@ -12,7 +12,7 @@ import functools
 import random
 import typing
 
-from cinder_dmclone.dm import table
+from cinder_dmclone.host.dm import table
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
 from tests.simulation import server as server_module

@@ -13,24 +13,28 @@ import dataclasses
 import types
 import uuid
 
-from cinder_dmclone import activation
-from cinder_dmclone import answers
-from cinder_dmclone import conditions
-from cinder_dmclone import decide
-from cinder_dmclone import decide_elsewhere
-from cinder_dmclone import decision
+from cinder_dmclone.database import conditions
+from cinder_dmclone.database import rows
+from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
-from cinder_dmclone import gate
-from cinder_dmclone import handover
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
-from cinder_dmclone import reconciler
+from cinder_dmclone.reconcile import decide
+from cinder_dmclone.reconcile import decision
+from cinder_dmclone.reconcile import elsewhere
+from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone import records
-from cinder_dmclone import relocation
-from cinder_dmclone import rows
-from cinder_dmclone import service
-from cinder_dmclone import serving
-from cinder_dmclone import stack
+from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.relocation import live_migration
+from cinder_dmclone.service import answers
+from cinder_dmclone.service import entry_points
+from cinder_dmclone.stack import boot
+from cinder_dmclone.stack import clones
+from cinder_dmclone.stack import consumers
+from cinder_dmclone.stack import exports
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import teardown
+from cinder_dmclone.stack import write_gate
 from tests.simulation import mistakes
 from tests.simulation import scheduler
 
@@ -42,46 +46,46 @@ def _unmarked(self, volume_id):
     """An image copy that nobody knows of but its device."""
     with self._home(volume_id) as known:
         name = names.local_io(known.unit.lv)
-        stack.consume(self._world.host, known.unit, name)
+        consumers.consume(self._world.host, known.unit, name)
     try:
         yield name.path
     finally:
         self._world.host.dm.remove(str(name))
 
 
-UNMARKED = ((service.NodeService, 'local_path', _unmarked),)
+UNMARKED = ((entry_points.NodeService, 'local_path', _unmarked),)
 
 
 # -- moving -----------------------------------------------------------------
 
-@bug('commit before the fence', (relocation, 'relocate'),
+@bug('commit before the fence', (coordinator, 'relocate'),
      where='pair/new/attach2 c/image', also=UNMARKED)
 def _commit_first(world, row, peer, purpose):
-    room = relocation.find_room(world, row, peer)
-    row = relocation.offer(world, row, peer, purpose)
-    with relocation.undone(world, row):
-        path = relocation.prepare_there(world, row, room, purpose)
-        relocation.commit(world, row, room.pool, purpose)
-        relocation.seal(world, row)
+    room = coordinator.find_room(world, row, peer)
+    row = coordinator.offer(world, row, peer, purpose)
+    with coordinator.undone(world, row):
+        path = coordinator.prepare_there(world, row, room, purpose)
+        coordinator.commit(world, row, room.pool, purpose)
+        coordinator.seal(world, row)
     return path
 
 
-@bug('H9: the lender is not flushed', (stack, 'flush'), where='story/here')
+@bug('H9: the lender is not flushed', (consumers, 'flush'), where='story/here')
 def _no_flush(host, unit):
     """The borrower's flushes reach only its own disk."""
 
 
-@bug('H4: only fronts are looked for', (relocation, 'seal'),
-     (relocation, 'check_sealable'), where='pair/new/attach2 c/image',
+@bug('H4: only fronts are looked for', (coordinator, 'seal'),
+     (coordinator, 'check_sealable'), where='pair/new/attach2 c/image',
      also=UNMARKED)
 def _fronts_only(world, row, live=False):
-    unit = stack.refresh(world.host, row.lv)
+    unit = inspect.refresh(world.host, row.lv)
     for name in unit.of_kind(names.Kind.FRONT):
         if unit.is_held(name):
             raise exceptions.CannotRelocate(
                 volume=row.id, node='', peer='', reason='a front is open')
-        stack.drop(world.host, unit, name)
-    stack.flush(world.host, unit)
+        consumers.drop(world.host, unit, name)
+    consumers.flush(world.host, unit)
 
 
 @bug('the attachment is not looked at again', (conditions, 'to_move'),
@@ -90,15 +94,15 @@ def _no_attachment(row, purpose):
     return []
 
 
-@bug('hydration before the commit', (stack, 'build'))
-def _early_hydration(host, lv, tags, source, front, build=stack.build):
+@bug('hydration before the commit', (clones, 'build'))
+def _early_hydration(host, lv, tags, source, front, build=clones.build):
     build(host, lv, tags, source, front)
-    stack.hydrate(host, stack.refresh(host, lv))
+    clones.hydrate(host, inspect.refresh(host, lv))
 
 
 @bug('H11: the loan is not durable before the copy is',
-     (relocation, 'lend'))
-def _soft_loan(world, row, room, lend=relocation.lend):
+     (coordinator, 'lend'))
+def _soft_loan(world, row, room, lend=coordinator.lend):
     group = world.host.group
     soft = types.SimpleNamespace(retag=group.retag, report=group.report,
                                  name=group.name, flush=lambda: None)
@@ -106,15 +110,15 @@ def _soft_loan(world, row, room, lend=relocation.lend):
     return lend(dataclasses.replace(world, host=host), row, room)
 
 
-@bug('H11: a lent LV gets its front at boot', (activation, '_activate'),
+@bug('H11: a lent LV gets its front at boot', (boot, '_activate'),
      where='crash/attach/power/before/1')
 def _careless_boot(host, unit):
     if unit.data and unit.tags.own and not unit.tags.copy:
         if unit.tags.source and not unit.assembled:
-            unit = stack.assemble(host, unit)
+            unit = clones.assemble(host, unit)
         for tag in unit.tags.lent:
-            serving.export_loan(host, unit, tag)
-        stack.consume(host, unit, names.front(host.settings.host, unit.lv))
+            exports.export_loan(host, unit, tag)
+        consumers.consume(host, unit, names.front(host.settings.host, unit.lv))
 
 
 @bug('H11: a copy is marked own before the commit', (messages.Copy, 'tags'))
@@ -126,7 +130,7 @@ def _early_own(self):
 
 
 @bug('H6: a copy gets the same name in every attempt',
-     (relocation, 'offer'))
+     (coordinator, 'offer'))
 def _same_name(world, row, peer, purpose):
     copy = records.Location(peer, str(uuid.uuid5(
         uuid.NAMESPACE_DNS, f'{row.id} {peer}')))
@@ -134,8 +138,8 @@ def _same_name(world, row, peer, purpose):
 
 
 @bug('H10: a change whose answer is lost counts as failed',
-     (rows.RowStore, '_read_back'))
-def _not_read(self, volume_id, failure, read=rows.RowStore._read_back):
+     (volumes.RowStore, '_read_back'))
+def _not_read(self, volume_id, failure, read=volumes.RowStore._read_back):
     if failure:
         raise exceptions.RowChanged(volume=volume_id, step='a change',
                                     reason='no answer')
@@ -144,26 +148,26 @@ def _not_read(self, volume_id, failure, read=rows.RowStore._read_back):
 
 # -- live migration ---------------------------------------------------------
 
-@bug('H2: the gate of the copy is open', (gate, 'close'))
+@bug('H2: the gate of the copy is open', (write_gate, 'close'))
 def _open_gate(host, unit, front):
-    stack.consume(host, unit, front)
+    consumers.consume(host, unit, front)
 
 
-@bug('H2: the source is not gated', (handover, 'hand_over'))
+@bug('H2: the source is not gated', (live_migration, 'hand_over'))
 def _ungated_source(world, row, copy, pool):
-    stack.flush(world.host, stack.refresh(world.host, row.lv))
-    relocation.commit(world, row, pool,
-                      rows.Purpose(row.migration.id, live=True))
+    consumers.flush(world.host, inspect.refresh(world.host, row.lv))
+    coordinator.commit(world, row, pool,
+                       rows.Purpose(row.migration.id, live=True))
 
 
 @bug('H1: the end of the source attachment means nothing',
-     (service.NodeService, '_end_offer'), where='story/live quiet')
+     (entry_points.NodeService, '_end_offer'), where='story/live quiet')
 def _deaf(self, row, unit, connector):
     return row, False
 
 
 @bug('H13: the end of the other attachment is refused',
-     (service.NodeService, '_end_offer'))
+     (entry_points.NodeService, '_end_offer'))
 def _refusing(self, row, unit, connector):
     raise exceptions.CannotServe(volume=row.id, node='', reason='no')
 
@@ -177,7 +181,7 @@ def _standing(known, row, home=decide._home):
 
 
 @bug('the gate is opened by whoever finds a write waiting',
-     (decide_elsewhere, '_offered'))
+     (elsewhere, '_offered'))
 def _opened(known, row):
     if known.unit.write_waits:
         return decision.Decision(decide.Step.OPEN)
@@ -186,20 +190,20 @@ def _opened(known, row):
 
 # -- the end of a relocation ------------------------------------------------
 
-@bug('H7: the count of copied regions is believed', (stack, 'is_complete'))
+@bug('H7: the count of copied regions is believed', (clones, 'is_complete'))
 def _in_core(host, unit):
     return unit.clone is not None and unit.clone.complete
 
 
-@bug('H8: metadata is made anew at re-assembly', (stack, 'assemble'))
+@bug('H8: metadata is made anew at re-assembly', (clones, 'assemble'))
 def _zeroed(host, unit):
     host.meta_group.zero(unit.meta.name)
-    stack._apply_source(host, unit, unit.disk.devnum if unit.disk else None)
-    return stack._apply_clone(host, unit)
+    clones._apply_source(host, unit, unit.disk.devnum if unit.disk else None)
+    return clones._apply_clone(host, unit)
 
 
 @bug('H14: only the row says who still needs a copy',
-     (decide_elsewhere, '_discharge'))
+     (elsewhere, '_discharge'))
 def _row_only(known, row, tag):
     return None
 
@@ -208,22 +212,22 @@ def _row_only(known, row, tag):
      first=500)
 def _early_end(self, lv, show=answers.Answers.show):
     found = show(self, lv)
-    unit = stack.refresh(self._world.host, lv)
+    unit = inspect.refresh(self._world.host, lv)
     if unit.tags.own and unit.clone and unit.clone.complete:
         return dataclasses.replace(found, state='complete')
     return found
 
 
-@bug('the swap is recorded before it is done', (stack, 'swap'))
-def _early_record(host, unit, swap=stack.swap):
+@bug('the swap is recorded before it is done', (clones, 'swap'))
+def _early_record(host, unit, swap=clones.swap):
     host.group.retag(names.data_lv(unit.lv), remove=[
         records.print_tag(unit.tags.source)])
-    stack.flush_records(host)
+    clones.flush_records(host)
     host.dm.remove(str(names.clone(unit.lv)))
     swap(host, unit)
 
 
-@bug('H17: copying goes on during a teardown', (stack, 'quiesce'),
+@bug('H17: copying goes on during a teardown', (teardown, 'quiesce'),
      where='crash/delete/power/before/1')
 def _busy_teardown(host, unit):
     source = names.source(unit.lv)
@@ -253,9 +257,9 @@ def _stale_decision(self, lv, given, now=reconciler.Reconciler._decide_now):
 
 @bug('H22: a front needs an attachment with a connector',
      (decide, '_consumers'), where='pair/new/attach a/extend')
-def _impatient(known, row, consumers=decide._consumers):
+def _impatient(known, row, decide_=decide._consumers):
     there = tuple(a for a in row.attachments if a.connected)
-    return consumers(known, dataclasses.replace(row, attachments=there))
+    return decide_(known, dataclasses.replace(row, attachments=there))
 
 
 @bug('H15: requests are not checked for the home',
@@ -269,8 +273,8 @@ def _illegal(tag, print_tag=records.print_tag):
     return print_tag(tag).replace('#', '@')
 
 
-@bug('H25: the source is writable', (stack, '_apply_source'))
-def _writable(host, unit, path, queue=True, apply=stack._apply_source):
+@bug('H25: the source is writable', (clones, '_apply_source'))
+def _writable(host, unit, path, queue=True, apply=clones._apply_source):
     dm = types.SimpleNamespace(apply=lambda name, found, **named:
                                host.dm.apply(name, found, noflush=True))
     apply(dataclasses.replace(host, dm=dm), unit, path, queue)
@@ -281,10 +285,10 @@ def _fresh_secret(key, iqn):
     return str(uuid.uuid4())
 
 
-@bug('H29: a copy may take as long as it likes', (relocation,
+@bug('H29: a copy may take as long as it likes', (coordinator,
                                                   'prepare_there'))
 def _endless_prepare(world, row, room, purpose):
-    spec = relocation.lend(world, row, room)
+    spec = coordinator.lend(world, row, room)
     return world.peers.prepare(
         row.offer.node, spec, room.group,
         front=purpose.attachment is not None, gated=purpose.live,

@@ -10,18 +10,20 @@ import dataclasses
 import types
 import typing
 
-from cinder_dmclone import answers
-from cinder_dmclone import cluster
-from cinder_dmclone import decide
-from cinder_dmclone import decide_elsewhere
-from cinder_dmclone import decision
+from cinder_dmclone.database import causal_reads
+from cinder_dmclone.database import rows
+from cinder_dmclone.database import volumes
 from cinder_dmclone import names
-from cinder_dmclone import reconciler
+from cinder_dmclone.reconcile import decide
+from cinder_dmclone.reconcile import decision
+from cinder_dmclone.reconcile import elsewhere
+from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone import records
-from cinder_dmclone import relocation
-from cinder_dmclone import rows
-from cinder_dmclone import service
-from cinder_dmclone import stack
+from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.service import answers
+from cinder_dmclone.service import entry_points
+from cinder_dmclone.stack import clones
+from cinder_dmclone.stack import inspect
 from tests.simulation import mistakes
 
 bug = mistakes.bug
@@ -55,16 +57,16 @@ def _no_row(known, decide=decide.decide):
     return decide(known)
 
 
-@bug('H3: a database server that lags is believed', (cluster, 'see_all'))
+@bug('H3: a database server that lags is believed', (causal_reads, 'see_all'))
 def _see_some(session):
     """It answers from what it has."""
 
 
 @bug('H3: a borrower that has nothing needs nothing',
-     (decide_elsewhere, '_doubt'), where='crash/chain/reinstall/before/2',
+     (elsewhere, '_doubt'), where='crash/chain/reinstall/before/2',
      first=40)
 def _no_doubt(unit, who, generation, group, shown,
-              doubt=decide_elsewhere._doubt):
+              doubt=elsewhere._doubt):
     if shown.state == 'missing':
         return None
     return doubt(unit, who, generation, group, shown)
@@ -81,9 +83,9 @@ def _any_group(self, copy, group, front, gated, seconds,
 # -- messages ---------------------------------------------------------------
 
 @bug('H6: a copy is prepared without a look at the row',
-     (relocation, 'prepare'), where='message/live held/TWICE')
+     (coordinator, 'prepare'), where='message/live held/TWICE')
 def _blind_prepare(world, copy, front, gated, seconds,
-                   prepare=relocation.prepare):
+                   prepare=coordinator.prepare):
     row = rows.Row(
         copy.volume, f'{copy.lender.node}#pool', copy.lender.lv, 1,
         'reserved', None, str(records.ProviderId(
@@ -95,7 +97,7 @@ def _blind_prepare(world, copy, front, gated, seconds,
 
 
 def _locked_show(self, lv, show=answers.Answers.show):
-    volume = stack.refresh(self._world.host, lv).tags.volume
+    volume = inspect.refresh(self._world.host, lv).tags.volume
     with self._locked(volume or lv):
         return show(self, lv)
 
@@ -112,15 +114,16 @@ def _locked_ask(self, found, unit, given, ask=reconciler.Reconciler._ask):
 
 
 @bug('H5: migrate is neither fenced nor conditional',
-     (service.NodeService, 'migrate'), where='pair/new/migrate c/attach a')
+     (entry_points.NodeService, 'migrate'),
+     where='pair/new/migrate c/attach a')
 def _unfenced(self, volume_id, host):
     peer, purpose = host.partition('#')[0], rows.Purpose(None)
     if peer == self._node:
         return False
     with self._home(volume_id) as known:
-        room = relocation.find_room(self._world, known.row, peer)
-        row = relocation.offer(self._world, known.row, peer, purpose)
-        relocation.prepare_there(self._world, row, room, purpose)
+        room = coordinator.find_room(self._world, known.row, peer)
+        row = coordinator.offer(self._world, known.row, peer, purpose)
+        coordinator.prepare_there(self._world, row, room, purpose)
     # The manager's own save.
     self._world.clock.sleep(1.0)
     self._world.rows._target._update(
@@ -131,9 +134,9 @@ def _unfenced(self, volume_id, host):
 
 
 @bug('H10: a commit from which others have gone on counts as failed',
-     (rows.RowStore, '_read_back'), where='crash/live/answer/before/0')
+     (volumes.RowStore, '_read_back'), where='crash/live/answer/before/0')
 def _only_as_written(self, volume_id, failure,
-                     read=rows.RowStore._read_back):
+                     read=volumes.RowStore._read_back):
     fresh = read(self, volume_id, failure)
     gone_on = fresh and not fresh.source and not fresh.offer
     return None if gone_on else fresh
@@ -147,41 +150,41 @@ def _any_room(world, row, peer, keep):
     mine = world.host.group.report().block_size
     fits = room.block == mine if keep == 'block' else room.free >= lv.size
     if not fits:
-        raise relocation.exceptions.CannotRelocate(
+        raise coordinator.exceptions.CannotRelocate(
             volume=row.id, node='', peer=peer, reason='it does not fit')
     return room
 
 
-@bug('H20: block sizes are not compared', (relocation, 'find_room'))
+@bug('H20: block sizes are not compared', (coordinator, 'find_room'))
 def _any_block(world, row, peer):
     return _any_room(world, row, peer, 'room')
 
 
-@bug('H28: an offer is made before there is room', (relocation, 'find_room'))
+@bug('H28: an offer is made before there is room', (coordinator, 'find_room'))
 def _no_room(world, row, peer):
     return _any_room(world, row, peer, 'block')
 
 
 # -- paths ------------------------------------------------------------------
 
-@bug('H12: discards reach the clone', (stack, '_apply_clone'))
-def _discards(host, unit, region_size=None, apply=stack._apply_clone):
+@bug('H12: discards reach the clone', (clones, '_apply_clone'))
+def _discards(host, unit, region_size=None, apply=clones._apply_clone):
     dm = Without(host.dm, hide_discards=lambda name: None)
     return apply(dataclasses.replace(host, dm=dm), unit, region_size)
 
 
-@bug('H16: the swap waits for reads of the lender', (stack, 'swap'),
+@bug('H16: the swap waits for reads of the lender', (clones, 'swap'),
      where='crash/fill/cut/before/1')
-def _no_detour(host, unit, swap=stack.swap):
+def _no_detour(host, unit, swap=clones.swap):
     source = names.source(unit.lv)
     swap(host, dataclasses.replace(unit, devices={
         name: found for name, found in unit.devices.items()
         if name != source}))
 
 
-@bug('H18: who only lends waits for its lender', (decide_elsewhere, '_serve'),
+@bug('H18: who only lends waits for its lender', (elsewhere, '_serve'),
      where='crash/chain/cut/before/2')
-def _patient(unit, borrower, serve=decide_elsewhere._serve):
+def _patient(unit, borrower, serve=elsewhere._serve):
     found = serve(unit, borrower)
     if found.step is Step.PAUSE:
         return decision.Decision(Step.WAIT, 'the lender will come back')
@@ -189,18 +192,18 @@ def _patient(unit, borrower, serve=decide_elsewhere._serve):
 
 
 @bug('H18: who only lends waits for a server that was left behind',
-     (decide_elsewhere, '_lender'), where='crash/held chain/cut/before/2',
+     (elsewhere, '_lender'), where='crash/held chain/cut/before/2',
      first=40)
-def _distracted(known, row, lender=decide_elsewhere._lender):
+def _distracted(known, row, lender=elsewhere._lender):
     writers = known.unit.of_kind(*names.WRITERS)
     if writers:
-        return decide_elsewhere._stale_writers(known.unit, row, writers)
+        return elsewhere._stale_writers(known.unit, row, writers)
     return lender(known, row)
 
 
 @bug('H19: a path whose session stands is not tried again',
-     (stack, 'reconnect'), where='crash/attach/sector/before/0')
-def _once(host, unit, queue=True, reconnect=stack.reconnect):
+     (clones, 'reconnect'), where='crash/attach/sector/before/0')
+def _once(host, unit, queue=True, reconnect=clones.reconnect):
     disk = unit.disk
     if unit.source and disk and disk.state == 'LOGGED_IN' and (
             disk.devnum in unit.source.paths):

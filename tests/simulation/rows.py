@@ -14,11 +14,12 @@ import typing
 import sqlalchemy as sa
 from sqlalchemy.sql import operators
 
-from cinder_dmclone import cluster
-from cinder_dmclone import conditions
+from cinder_dmclone.database import causal_reads
+from cinder_dmclone.database import conditions
+from cinder_dmclone.database import rows
+from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
-from cinder_dmclone import rows
 from cinder_dmclone.releases import models
 
 Record = dict[str, typing.Any]
@@ -112,7 +113,7 @@ class Tables:
             *(found[name] for name in (
                 'id', 'host', '_name_id', 'size', 'status',
                 'migration_status', 'provider_id', 'deleted', 'project_id')),
-            tuple(rows._attachment(*(a[name] for name in (
+            tuple(volumes._attachment(*(a[name] for name in (
                 'id', 'attach_status', 'instance_uuid', 'connector')))
                 for a in self.attachments_of(volume_id)))
 
@@ -136,7 +137,7 @@ class Session:
         return types.SimpleNamespace(first=lambda: ('wsrep_sync_wait', '0'))
 
 
-class RowStore(rows.RowStore):
+class RowStore(volumes.RowStore):
     """The product's row store on these tables.
 
     ``between`` is called after an UPDATE, before its outcome is read back;
@@ -153,7 +154,7 @@ class RowStore(rows.RowStore):
 
     def _query(self, condition: sa.ColumnElement) -> list[rows.Row]:
         self._answer()
-        cluster.see_all(self._session)
+        causal_reads.see_all(self._session)
         tables = self._tables if self._session.waits else self._replica()
         return [] if self._tables.hidden else [
             tables.row(found['id']) for found in tables.of(_VOLUMES)

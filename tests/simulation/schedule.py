@@ -13,11 +13,11 @@ import typing
 from unittest import mock
 import uuid
 
-from cinder_dmclone import endpoint
 from cinder_dmclone import names
-from cinder_dmclone import reconciler
+from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone import records
-from cinder_dmclone import service
+from cinder_dmclone.service import endpoint
+from cinder_dmclone.service import entry_points
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
 from tests.simulation import faults
@@ -128,9 +128,9 @@ class Schedule:
                     module.LOG, 'exception', self._surprise))
             if self._tracing:
                 stack.enter_context(mock.patch.object(
-                    reconciler.steps.LOG, 'info', self._log))
+                    reconciler.actions.LOG, 'info', self._log))
             stack.enter_context(mock.patch.object(
-                service.NodeService, '_tell_user', lambda *rest: None))
+                entry_points.NodeService, '_tell_user', lambda *rest: None))
             yield
 
     def _surprise(self, *rest: object) -> None:

@@ -2,7 +2,7 @@
 """A node that boots while nobody can be asked."""
 from __future__ import annotations
 
-from cinder_dmclone import activation
+from cinder_dmclone.stack import boot
 from tests.unit import base
 
 
@@ -20,7 +20,7 @@ class ActivationTest(base.CloudTestCase):
         self.b.up = True
         process = type(self.b.process)(self.b)
         with self.cloud.db.away():
-            self.assertEqual({}, activation.activate(process.world.host))
+            self.assertEqual({}, boot.activate(process.world.host))
 
     def test_what_is_elsewhere_can_be_read(self) -> None:
         self.activate()

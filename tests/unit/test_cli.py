@@ -44,7 +44,8 @@ cli._status = show
 
 # The first backend has lost its volume group.
 LOST = '''
-from cinder_dmclone import activation, exceptions
+from cinder_dmclone import exceptions
+from cinder_dmclone.stack import boot
 
 def activate(host):
     if host.group.name == 'one':
@@ -52,7 +53,7 @@ def activate(host):
     print('activated', host.group.name)
     return {}
 
-activation.activate = activate
+boot.activate = activate
 '''
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from unittest import mock
 
-from cinder_dmclone import cluster
+from cinder_dmclone.database import causal_reads
 from tests.unit import base
 
 
@@ -19,7 +19,7 @@ class SeeAllTest(base.TestCase):
         session = mock.Mock()
         session.connection.return_value = connection
         for _ in range(transactions):
-            cluster.see_all(session)
+            causal_reads.see_all(session)
         return [call.args[0]
                 for call in connection.exec_driver_sql.call_args_list]
 

@@ -9,9 +9,10 @@ import uuid
 
 from oslo_db import exception as db_exc
 
+from cinder_dmclone.database import rows
+from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
-from cinder_dmclone import rows
 from tests.unit import test_rows
 
 A, B, COPY, OWNER = test_rows.A, test_rows.B, test_rows.COPY, test_rows.OWNER
@@ -100,7 +101,7 @@ class RefusedTest(test_rows.RowsTestCase):
         row = self.row()
         self.db.update(self.volume, status='available')
         with mock.patch.object(
-                rows.RowStore, '_hold',
+                volumes.RowStore, '_hold',
                 side_effect=db_exc.DBConnectionError(Exception('away'))):
             self.assertRaises(exceptions.RowChanged, self.store.offer, row,
                               COPY, self.purpose)

@@ -10,19 +10,19 @@ from __future__ import annotations
 import dataclasses
 import typing
 
-from cinder_dmclone import decide
-from cinder_dmclone.dm import device
-from cinder_dmclone.dm import status
-from cinder_dmclone.dm import table
-from cinder_dmclone import facts
-from cinder_dmclone.iscsi import exporter
-from cinder_dmclone.iscsi import sessions
-from cinder_dmclone import lvm
+from cinder_dmclone.database import rows
+from cinder_dmclone.host.dm import device
+from cinder_dmclone.host.dm import status
+from cinder_dmclone.host.dm import table
+from cinder_dmclone.host.iscsi import exporter
+from cinder_dmclone.host import lvm
 from cinder_dmclone import names
-from cinder_dmclone import observed
 from cinder_dmclone.peers import messages
+from cinder_dmclone.reconcile import decide
+from cinder_dmclone.reconcile import observed
 from cinder_dmclone import records
-from cinder_dmclone import rows
+from cinder_dmclone.stack import state
+from cinder_dmclone.sysfs import sessions
 from cinder_dmclone import units
 from tests.unit import base
 
@@ -50,7 +50,7 @@ COMPLETE = messages.Shown('complete', 2, SIZE, 'group of b')
 
 
 def unit(lv: str, *tags: records.Tag, meta: bool = False,
-         **fields: typing.Any) -> facts.Unit:
+         **fields: typing.Any) -> state.Unit:
     def volume(name: str) -> lvm.LogicalVolume:
         return lvm.LogicalVolume(name, '/dev/vg/' + name, SIZE, frozenset(),
                                  '253:1', False)
@@ -59,7 +59,7 @@ def unit(lv: str, *tags: records.Tag, meta: bool = False,
     if meta:
         fields['meta'] = volume(names.meta_lv(lv))
         fields['meta_tag'] = records.Meta(lv, 1, FROM_X.iqn)
-    return facts.Unit(lv, tags=records.Tags.parse(
+    return state.Unit(lv, tags=records.Tags.parse(
         records.print_tag(tag) for tag in tags), **fields)
 
 
@@ -72,7 +72,7 @@ def devices(*wanted: names.DeviceName,
 
 def stacked(hydrated: int = 0, mode: status.Mode = status.Mode.RW,
             hydration: bool = True, path: bool = True, queues: bool = True,
-            **fields: typing.Any) -> facts.Unit:
+            **fields: typing.Any) -> state.Unit:
     """Y while it hydrates."""
     there = devices(names.clone(Y), names.source(Y))
     there[names.source(Y)] = dataclasses.replace(
@@ -90,7 +90,7 @@ def stacked(hydrated: int = 0, mode: status.Mode = status.Mode.RW,
 
 class DecideTest(base.TestCase):
 
-    def step(self, node: str, row: rows.Row | None, found: facts.Unit,
+    def step(self, node: str, row: rows.Row | None, found: state.Unit,
              **known: typing.Any) -> Step:
         self.decision = decide.decide(
             observed.Facts(node, found, row, **known))
@@ -113,8 +113,8 @@ class DecideTest(base.TestCase):
     def test_3_withdrawn_with_a_loan_left(self) -> None:
         found = unit(X, OWN_X, LENT_Y)
         self.assertIs(Step.ASK_SHOW, self.step(A, AT_A, found))
-        for state in ('missing', 'copy'):
-            shown = dataclasses.replace(COMPLETE, state=state)
+        for now in ('missing', 'copy'):
+            shown = dataclasses.replace(COMPLETE, state=now)
             self.assertIs(Step.RECLAIM,
                           self.step(A, AT_A, found, shown={BY: shown}))
             self.assertEqual((LENT_Y,), self.decision.lent)
@@ -183,7 +183,7 @@ class DecideTest(base.TestCase):
                 B, HYDRATING, unit(Y, OWN_Y, meta=meta)))
 
     def test_10_the_copy_is_gone(self) -> None:
-        found = facts.Unit(Y)
+        found = state.Unit(Y)
         self.assertIs(Step.REPORT, self.step(B, HYDRATING, found))
         self.assertIn(str(AX), self.decision.why)
 

@@ -8,10 +8,10 @@ from unittest import mock
 
 from oslo_db import exception as db_exc
 
+from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone import records
-from cinder_dmclone import rows
 from cinder_dmclone.releases import models
 from tests.unit import base
 from tests.unit.fake import ports
@@ -148,7 +148,7 @@ class FailureTest(base.CloudTestCase):
         """H10: the committed copy survives the lost answer."""
         attachment = self.cloud.reserve(self.volume)
         away = self.cloud.db.away()
-        original = rows.RowStore._update_once
+        original = volumes.RowStore._update_once
 
         def update(values: dict, *rest: typing.Any) -> int:
             count = original(values, *rest)
@@ -156,7 +156,7 @@ class FailureTest(base.CloudTestCase):
                 away.__enter__()
                 raise db_exc.DBConnectionError(Exception('gone away'))
             return count
-        with mock.patch.object(rows.RowStore, '_update_once',
+        with mock.patch.object(volumes.RowStore, '_update_once',
                                staticmethod(update)):
             self.assertRaises(exceptions.DatabaseAway, self.cloud.connect,
                               self.volume, attachment, self.b)

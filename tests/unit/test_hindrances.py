@@ -24,7 +24,7 @@ class HindranceTest(base.CloudTestCase):
                 raise exceptions.DeviceBusy(device=clone)
         self.cloud.before = before
         logging.disable(logging.NOTSET)
-        with self.assertLogs('cinder_dmclone.hindrances') as logs:
+        with self.assertLogs('cinder_dmclone.reconcile.hindrances') as logs:
             self.cloud.settle()
             self.assertGreater(len(tries), 3)
             self.assertEqual(1, len(logs.records))

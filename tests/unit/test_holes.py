@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 from unittest import mock
 
-from cinder_dmclone import activation
-from cinder_dmclone.dm import table
 from cinder_dmclone import exceptions
+from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
 from cinder_dmclone import records
-from cinder_dmclone import relocation
-from cinder_dmclone import stack
+from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.stack import boot
+from cinder_dmclone.stack import clones
 from tests.unit import base
 from tests.unit.fake import ports
 from tests.unit.fake import storage
@@ -226,7 +226,7 @@ class BootTest(HoleTestCase):
 
     def boot(self, node: object) -> None:
         process = type(node.process)(node)
-        self.assertEqual({}, activation.activate(process.world.host))
+        self.assertEqual({}, boot.activate(process.world.host))
 
     def test_borrower_boots_without_a_database(self) -> None:
         """H11: an uncommitted copy gets no front; a committed one does."""
@@ -387,6 +387,6 @@ class FrozenTest(HoleTestCase):
         """H29: a driver call answers within 45 s."""
         budget = self.a.process.world.settings.budget
         self.assertLessEqual(budget, 45)
-        self.assertLess(stack.LOGIN_SECONDS,
-                        budget * relocation.PREPARE_PART)
-        self.assertLess(budget * relocation.PREPARE_PART, budget / 1.5)
+        self.assertLess(clones.LOGIN_SECONDS,
+                        budget * coordinator.PREPARE_PART)
+        self.assertLess(budget * coordinator.PREPARE_PART, budget / 1.5)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from cinder_dmclone import names
-from cinder_dmclone import reconciler
+from cinder_dmclone.reconcile import reconciler
 from tests.unit import base
 from tests.unit.fake import ports
 

@@ -7,7 +7,7 @@ import unittest
 from unittest import mock
 
 from cinder_dmclone import exceptions
-from cinder_dmclone import lvm
+from cinder_dmclone.host import lvm
 from cinder_dmclone.units import Bytes
 
 # As LVM 2.03.16 prints it.
@@ -188,7 +188,7 @@ class BlockSizeTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.sys = pathlib.Path(folder.name)
-        patcher = mock.patch.object(lvm.block, 'sysfs',
+        patcher = mock.patch.object(lvm.block_device, 'folder',
                                     return_value=self.sys / '8:1')
         patcher.start()
         self.addCleanup(patcher.stop)

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from cinder_dmclone.dm import table
 from cinder_dmclone import exceptions
+from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
 from tests.unit.fake import mapped
 from tests.unit.fake import ports

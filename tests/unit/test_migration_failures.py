@@ -6,10 +6,10 @@ from __future__ import annotations
 import typing
 from unittest import mock
 
-from cinder_dmclone.dm import table
+from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
-from cinder_dmclone import reconciler
-from cinder_dmclone import rows
+from cinder_dmclone.host.dm import table
+from cinder_dmclone.reconcile import reconciler
 from oslo_db import exception as db_exc
 from tests.unit.fake import cloud
 from tests.unit.fake import mapped
@@ -227,7 +227,7 @@ class FailureTest(migration.MigrationTestCase):
     def test_commit_whose_answer_comes_late(self) -> None:
         """H10: the other node has finished before it is read back."""
         self.migrate()
-        original = rows.RowStore._update_once
+        original = volumes.RowStore._update_once
 
         def update(values: dict, *rest: typing.Any) -> int:
             count = original(values, *rest)
@@ -240,7 +240,7 @@ class FailureTest(migration.MigrationTestCase):
                 raise db_exc.DBConnectionError(Exception('gone away'))
             return count
         self.held(self.b, self.new)
-        with mock.patch.object(rows.RowStore, '_update_once',
+        with mock.patch.object(volumes.RowStore, '_update_once',
                                staticmethod(update)):
             self.a.process.service.hand_over(
                 self.volume, self.cloud.row(self.volume).offer, 'pool')

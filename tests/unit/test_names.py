@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import uuid
 
-from cinder_dmclone.iscsi import sessions
 from cinder_dmclone import names
+from cinder_dmclone.sysfs import sessions
 from tests.unit import base
 from tests.unit.fake import database
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import typing
 
-from cinder_dmclone import placement
-from cinder_dmclone import rows
+from cinder_dmclone.database import rows
+from cinder_dmclone.service import attach_policy
 from tests.unit import base
 
-How = placement.How
+How = attach_policy.How
 PEER = 'b@x'
 
 
@@ -30,8 +30,8 @@ def attached(host: str = 'a', id_: str = 'old',
 
 
 def place(found: rows.Row, asking: str = 'b', peer: bool = True,
-          up: bool = True, **connector: typing.Any) -> placement.Placement:
-    return placement.place(
+          up: bool = True, **connector: typing.Any) -> attach_policy.Placement:
+    return attach_policy.place(
         found, {'host': asking, 'initiator': 'iqn.' + asking} | connector,
         'a', PEER if peer and asking != 'a' else None, up)
 

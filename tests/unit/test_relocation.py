@@ -9,7 +9,7 @@ import uuid
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
-from cinder_dmclone import service
+from cinder_dmclone.service import entry_points
 from tests.unit import base
 from tests.unit.fake import ports
 
@@ -184,7 +184,7 @@ class RetryTest(base.CloudTestCase):
         def connect() -> None:
             start.wait()
             try:
-                results.append(service.NodeService.connect(
+                results.append(entry_points.NodeService.connect(
                     self.a.process.service, self.volume,
                     self.b.connector)['data']['device_path'])
             except Exception as error:

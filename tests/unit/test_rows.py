@@ -12,9 +12,10 @@ from cinder import exception
 from oslo_db import exception as db_exc
 from oslo_serialization import jsonutils
 
+from cinder_dmclone.database import rows
+from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
-from cinder_dmclone import rows
 from cinder_dmclone.releases import db_api
 from cinder_dmclone.releases import models
 from tests.unit import base
@@ -33,7 +34,7 @@ class RowsTestCase(base.TestCase):
         self.db = database.Database()
         self.addCleanup(self.db.close)
         self.clock = ports.Clock()
-        self.store = rows.RowStore(self.clock.monotonic, self.clock.sleep)
+        self.store = volumes.RowStore(self.clock.monotonic, self.clock.sleep)
         self.db.service(B)
         self.volume = str(uuid.uuid4())
         self.db.volume(self.volume, f'{A}#pool', status='reserved',
@@ -185,8 +186,8 @@ class LostAnswerTest(RowsTestCase):
             if carried_out:
                 original(*arguments)
             raise db_exc.DBConnectionError(Exception('gone away'))
-        original = rows.RowStore._update_once
-        return mock.patch.object(rows.RowStore, '_update_once',
+        original = volumes.RowStore._update_once
+        return mock.patch.object(volumes.RowStore, '_update_once',
                                  staticmethod(update))
 
     def test_commit_that_was_carried_out_is_a_success(self) -> None:
@@ -209,9 +210,9 @@ class LostAnswerTest(RowsTestCase):
             count = original(*arguments)
             self.db.update(self.volume, provider_id='2')
             return count
-        original = rows.RowStore._update_once
+        original = volumes.RowStore._update_once
         row = self.offered()
-        with mock.patch.object(rows.RowStore, '_update_once',
+        with mock.patch.object(volumes.RowStore, '_update_once',
                                staticmethod(update)):
             row = self.store.commit(row, OWNER, self.purpose)
         self.assertEqual((COPY, 2), (row.owner, row.generation))
@@ -231,7 +232,7 @@ class LostAnswerTest(RowsTestCase):
                               row, OWNER, self.purpose)
             self.assertRaises(exceptions.DatabaseAway, self.store.withdraw,
                               row)
-        self.assertLess(self.clock.now - started, 4 * rows.SETTLE_SECONDS)
+        self.assertLess(self.clock.now - started, 4 * volumes.SETTLE_SECONDS)
 
     def test_back_again_in_time(self) -> None:
         row = self.offered()
@@ -241,7 +242,7 @@ class LostAnswerTest(RowsTestCase):
         def sleep(seconds: float) -> None:
             away.__exit__(None, None, None)
 
-        store = rows.RowStore(self.clock.monotonic, sleep)
+        store = volumes.RowStore(self.clock.monotonic, sleep)
         self.assertRaises(exceptions.RowChanged, store.withdraw, row)
 
     def test_no_statement_is_repeated_for_long(self) -> None:
@@ -253,7 +254,7 @@ class LostAnswerTest(RowsTestCase):
                               row)
         updates = sum(text.startswith('UPDATE')
                       for text in self.db.statements)
-        self.assertEqual(1 + rows.DEADLOCK_RETRIES, updates)
+        self.assertEqual(1 + volumes.DEADLOCK_RETRIES, updates)
 
     def test_a_lock_that_was_waited_for_is_not_waited_for_again(self) -> None:
         def update(*arguments: typing.Any) -> int:
@@ -262,7 +263,7 @@ class LostAnswerTest(RowsTestCase):
             raise db_exc.DBDeadlock(Exception('Lock wait timeout exceeded'))
         calls: list[typing.Any] = []
         row = self.offered()
-        with mock.patch.object(rows.RowStore, '_update_once',
+        with mock.patch.object(volumes.RowStore, '_update_once',
                                staticmethod(update)):
             self.assertRaises(exceptions.RowChanged, self.store.withdraw,
                               row)

@@ -9,11 +9,11 @@ from unittest import mock
 
 from oslo_serialization import jsonutils
 
-from cinder_dmclone import endpoint
+from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.peers import client
-from cinder_dmclone import rows
+from cinder_dmclone.service import endpoint
 from cinder_dmclone import units
 from tests.unit import base
 from tests.unit.fake import cloud
@@ -271,7 +271,7 @@ class CrossingTest(base.CloudTestCase):
 
     def _withdraw_first(self, message: ports.Message) -> ports.Fate:
         if message.method == 'prepare':
-            rows.RowStore().withdraw(self.cloud.row(self.volume))
+            volumes.RowStore().withdraw(self.cloud.row(self.volume))
         return ports.Fate.ARRIVES
 
     def test_other_errors_too(self) -> None:

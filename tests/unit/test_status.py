@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from cinder_dmclone.cli import status
-from cinder_dmclone.dm import status as dm_status
-from cinder_dmclone import facts
+from cinder_dmclone.host.dm import status as dm_status
+from cinder_dmclone.stack import state
 from tests.unit import base
 
 LV = '70000000-0000-4000-8000-000000000001'
@@ -15,7 +15,7 @@ CLONE = '8 8/1024 32 16384/65536 0 1 no_discard_passdown 0 '
 class DescribeTest(base.TestCase):
 
     def describe(self, clone: str) -> str:
-        return status.describe(facts.Unit(
+        return status.describe(state.Unit(
             LV, clone=dm_status.CloneStatus.parse(clone),
             source=dm_status.MultipathStatus({'8:0': True})))
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from cinder_dmclone import uevents
+from cinder_dmclone.host import uevents
 from tests.unit import base
 
 LV = 'f4fbf264-82bc-4f31-b7ad-612e376862e8'

@@ -5,10 +5,10 @@ import tempfile
 import unittest
 from unittest import mock
 
-from cinder_dmclone.dm import device
-from cinder_dmclone.dm import status
-from cinder_dmclone.dm import table
 from cinder_dmclone import exceptions
+from cinder_dmclone.host.dm import device
+from cinder_dmclone.host.dm import status
+from cinder_dmclone.host.dm import table
 from cinder_dmclone.privileged import dm
 from cinder_dmclone.units import Sectors
 

@@ -3,7 +3,7 @@
 import struct
 import unittest
 
-from cinder_dmclone.dm import metadata
+from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.units import Bytes
 from cinder_dmclone.units import Sectors
 

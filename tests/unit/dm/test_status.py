@@ -2,7 +2,7 @@
 
 import unittest
 
-from cinder_dmclone.dm import status
+from cinder_dmclone.host.dm import status
 from cinder_dmclone.units import Regions
 from cinder_dmclone.units import Sectors
 

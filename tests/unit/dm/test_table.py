@@ -3,7 +3,7 @@
 import random
 import unittest
 
-from cinder_dmclone.dm import table
+from cinder_dmclone.host.dm import table
 from cinder_dmclone.units import Sectors
 
 

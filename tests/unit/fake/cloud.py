@@ -9,14 +9,15 @@ import uuid
 import oslo_messaging as messaging
 from oslo_serialization import jsonutils
 
-from cinder_dmclone import activation
-from cinder_dmclone import endpoint
+from cinder_dmclone.database import rows
+from cinder_dmclone.database import volumes
 from cinder_dmclone.peers import client
 from cinder_dmclone.ports import Host
-from cinder_dmclone import reconciler
-from cinder_dmclone import rows
-from cinder_dmclone import service
+from cinder_dmclone.reconcile import reconciler
+from cinder_dmclone.service import endpoint
+from cinder_dmclone.service import entry_points
 from cinder_dmclone.settings import Settings
+from cinder_dmclone.stack import boot
 from cinder_dmclone import units
 from cinder_dmclone.world import World
 from tests.unit.fake import database
@@ -57,14 +58,14 @@ class Process:
             peers=port('peers', self.make_peers()),
             locks=port('locks', self.make_locks()), clock=node.cloud.clock)
         self.loop = reconciler.Reconciler(self.world, spawn=self.spawn)
-        self.service = service.NodeService(self.world, self.loop)
+        self.service = entry_points.NodeService(self.world, self.loop)
         self.endpoint = endpoint.Endpoint(self.service)
 
     # -- what a simulation replaces -----------------------------------------
 
-    def make_rows(self) -> rows.RowStore:
+    def make_rows(self) -> volumes.RowStore:
         clock = self.node.cloud.clock
-        return rows.RowStore(clock.monotonic, clock.sleep)
+        return volumes.RowStore(clock.monotonic, clock.sleep)
 
     def make_peers(self) -> client.Peers:
         return ports.Peers(self, BACKEND)
@@ -165,7 +166,7 @@ class Node:
         booted, self.up = not self.up, True
         self.process = self.make_process()
         if booted:
-            activation.activate(self.process.world.host)
+            boot.activate(self.process.world.host)
         self.process.loop.run_once(everything=True)
 
 
@@ -325,7 +326,7 @@ class Cloud:
         return volume_id
 
     def row(self, volume_id: str) -> rows.Row:
-        row = rows.RowStore().get(volume_id)
+        row = volumes.RowStore().get(volume_id)
         assert row
         return row
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 import dataclasses
 import typing
 
-from cinder_dmclone.dm import table
 from cinder_dmclone import exceptions
-from cinder_dmclone.iscsi import exporter
-from cinder_dmclone.iscsi import importer
-from cinder_dmclone.iscsi import sessions
+from cinder_dmclone.host.dm import table
+from cinder_dmclone.host.iscsi import exporter
+from cinder_dmclone.host.iscsi import importer
+from cinder_dmclone.sysfs import sessions
 from cinder_dmclone import units
 from tests.unit.fake import mapped
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from cinder_dmclone.dm import status
-from cinder_dmclone.dm import table
+from cinder_dmclone.host.dm import status
+from cinder_dmclone.host.dm import table
 from cinder_dmclone import units
 from tests.unit.fake import storage
 

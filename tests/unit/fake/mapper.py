@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import typing
 
-from cinder_dmclone.dm import device
-from cinder_dmclone.dm import status
-from cinder_dmclone.dm import table
 from cinder_dmclone import exceptions
+from cinder_dmclone.host.dm import device
+from cinder_dmclone.host.dm import status
+from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
 from cinder_dmclone import units
 from tests.unit.fake import mapped

@@ -6,9 +6,9 @@ from __future__ import annotations
 import dataclasses
 import typing
 
-from cinder_dmclone.dm import metadata
 from cinder_dmclone import exceptions
-from cinder_dmclone import lvm
+from cinder_dmclone.host.dm import metadata
+from cinder_dmclone.host import lvm
 from cinder_dmclone import units
 
 if typing.TYPE_CHECKING:

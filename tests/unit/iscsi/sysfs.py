@@ -15,7 +15,7 @@ class Sysfs(fixtures.Fixture):
         self.addCleanup(holder.cleanup)
         self.root = pathlib.Path(holder.name)
         (self.root / 'class/iscsi_session').mkdir(parents=True)
-        patcher = mock.patch('cinder_dmclone.iscsi.sessions.SYSFS', self.root)
+        patcher = mock.patch('cinder_dmclone.sysfs.sessions.SYSFS', self.root)
         patcher.start()
         self.addCleanup(patcher.stop)
 

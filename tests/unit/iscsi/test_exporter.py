@@ -6,7 +6,7 @@ from oslo_privsep import comm
 from oslotest import base
 
 from cinder_dmclone import exceptions
-from cinder_dmclone.iscsi import exporter
+from cinder_dmclone.host.iscsi import exporter
 
 IQN = 'iqn.2010-10.org.openstack:dmclone-0123456789abcdef0123456789abcdef'
 EXPORT = exporter.Export(
@@ -19,7 +19,7 @@ class ExporterTest(base.BaseTestCase):
     def setUp(self):
         super().setUp()
         self.lio = self.enterContext(mock.patch(
-            'cinder_dmclone.iscsi.exporter.lio', autospec=True))
+            'cinder_dmclone.host.iscsi.exporter.lio', autospec=True))
         self.lio.CHANGE_SECONDS = 30
         self.exporter = exporter.Exporter('127.0.0.1', 3260)
 

@@ -6,8 +6,8 @@ import ddt
 from oslotest import base
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.host.iscsi import importer
 from cinder_dmclone import units
-from cinder_dmclone.iscsi import importer
 from tests.unit.iscsi import sysfs
 
 IQN = 'iqn.2010-10.org.openstack:dmclone-0123456789abcdef0123456789abcdef'
@@ -45,9 +45,9 @@ class ImporterTest(base.BaseTestCase):
         self.sysfs = self.useFixture(sysfs.Sysfs())
         self.clock = Clock()
         self.enterContext(mock.patch(
-            'cinder_dmclone.iscsi.importer.time', self.clock))
+            'cinder_dmclone.host.iscsi.importer.time', self.clock))
         self.iscsi = self.enterContext(mock.patch(
-            'cinder_dmclone.iscsi.importer.iscsi', autospec=True))
+            'cinder_dmclone.host.iscsi.importer.iscsi', autospec=True))
         self.iscsi.identity.return_value = dict(IDENTITY)
         self.iscsi.login.side_effect = self.logged_in()
         self.importer = importer.Importer()

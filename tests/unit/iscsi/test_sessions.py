@@ -3,7 +3,7 @@
 import ddt
 from oslotest import base
 
-from cinder_dmclone.iscsi import sessions
+from cinder_dmclone.sysfs import sessions
 from tests.unit.iscsi import sysfs
 
 IQN = 'iqn.2010-10.org.openstack:dmclone-0123456789abcdef0123456789abcdef'

@@ -6,6 +6,7 @@ from unittest import mock
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.privileged import block
+from cinder_dmclone.sysfs import block_device
 from tests.unit.privileged import test_dm
 
 
@@ -37,9 +38,9 @@ class BlockTest(test_dm.Case):
 
     def test_sysfs(self) -> None:
         found = mock.Mock(st_rdev=os.makedev(254, 7))
-        with mock.patch.object(block.os, 'stat', return_value=found):
+        with mock.patch.object(block_device.os, 'stat', return_value=found):
             self.assertEqual(pathlib.Path('/sys/dev/block/254:7'),
-                             block.sysfs('/dev/dm-7'))
+                             block_device.folder('/dev/dm-7'))
 
     def test_only_devices(self) -> None:
         for path in ('/etc/passwd', 'sda', '/dev/../etc/passwd', '/dev/a b',

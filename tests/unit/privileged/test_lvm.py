@@ -123,7 +123,8 @@ class LvmTest(Case):
         with tempfile.TemporaryDirectory() as folder:
             device = pathlib.Path(folder)
             (device / 'size').write_text('8192\n')
-            with mock.patch.object(lvm.block, 'sysfs', return_value=device):
+            with mock.patch.object(lvm.block_device, 'folder',
+                                   return_value=device):
                 lvm.zero('vg', NAME)
         argv = self._argv()[0]
         self.assertIn(f'of=/dev/vg/{NAME}', argv)

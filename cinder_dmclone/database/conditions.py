@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold for a volume to be moved, and what is said if it does not.
+
+Each condition is one expression on the ``volumes`` row: the change of the
+row is made only if all hold, and the same expressions tell afterwards which
+one did not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+import sqlalchemy as sa
+
+from cinder_dmclone.database import rows
+from cinder_dmclone.releases import models
+
+# The columns that every change of a row expects to be as they were read, and
+# what they are called in a ``Row``.
+OWNER = {'id': 'id', 'host': 'host', '_name_id': 'name_id',
+         'provider_id': 'provider_id'}
+
+# A snapshot with this status was never made: this driver makes none, and an
+# attempt to make one ends like that.
+NEVER_MADE = 'error'
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """One condition.
+
+    :ivar holds: an expression on the ``volumes`` row
+    :ivar reason: says what is the matter with a row for which it is not true
+    """
+
+    holds: sa.ColumnElement
+    reason: typing.Callable[[rows.Row], str]
+
+
+def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:
+    """For an offer, and for a commit but one of a live migration."""
+    volume = models.Volume
+    return [
+        *_attachments(row, purpose),
+        Condition(sa.and_(volume.group_id.is_(None),
+                          volume.consistencygroup_id.is_(None)),
+                  lambda fresh: 'it is in a volume group of Cinder, which '
+                  'stays where it is; take it out of the group first '
+                  '(cinder group-update --remove-volumes)'),
+        Condition(sa.not_(_snapshot()),
+                  lambda fresh: 'it has a snapshot (openstack volume snapshot '
+                  f'list --volume {fresh.id}), which stays where it is'),
+        Condition(expects(volume.migration_status, purpose.migrations),
+                  lambda fresh: 'its migration status is '
+                  f'{fresh.migration_status}'),
+        Condition(expects(volume.status, purpose.statuses),
+                  lambda fresh: f'its status is {fresh.status}')]
+
+
+def _attachments(row: rows.Row,
+                 purpose: rows.Purpose) -> typing.Iterator[Condition]:
+    attachment = models.VolumeAttachment
+    mine = sa.and_(attachment.volume_id == models.Volume.id,
+                   attachment.deleted == sa.false())
+    asking = purpose.attachment
+    if asking is None:
+        yield Condition(sa.not_(sa.exists().where(mine)),
+                        lambda fresh: 'it has the attachment '
+                        + _names(fresh, None))
+        return
+    yield Condition(sa.exists().where(mine, attachment.id == asking),
+                    lambda fresh: f'its attachment {asking} was deleted '
+                    'meanwhile')
+    if not purpose.live:
+        yield Condition(
+            sa.not_(sa.exists().where(mine, attachment.id != asking,
+                                      _in_the_way(row, asking))),
+            lambda fresh: 'it has another attachment, '
+            + _names(fresh, asking))
+
+
+def _in_the_way(row: rows.Row, attachment_id: str) -> sa.ColumnElement:
+    """Attachments that a volume must not have beside this one.
+
+    All but those of the same server that never got a connector, which
+    Cinder leaves behind when a request fails.
+    """
+    attachment = models.VolumeAttachment
+    mine = row.attachment(attachment_id)
+    return sa.or_(
+        attachment.connector.is_not(None),
+        attachment.instance_uuid.is_(None),
+        attachment.instance_uuid != (mine.instance if mine else ''))
+
+
+def _snapshot() -> sa.ColumnElement:
+    """That there is a snapshot that may have been made."""
+    snapshot = models.Snapshot
+    return sa.exists().where(
+        snapshot.volume_id == models.Volume.id,
+        snapshot.deleted == sa.false(),
+        sa.or_(snapshot.status.is_(None), snapshot.status != NEVER_MADE))
+
+
+def _names(row: rows.Row, but: str | None) -> str:
+    return ', '.join(f'{found.id} ({found.host or "reserved"})'
+                     for found in row.attachments if found.id != but)
+
+
+def difference(row: rows.Row, fresh: rows.Row) -> str:
+    """What became of a row, in the columns that a change expects."""
+    return ', '.join(
+        f'{field} is {getattr(fresh, field)}, not {getattr(row, field)}'
+        for field in (*OWNER.values(), 'size')
+        if getattr(fresh, field) != getattr(row, field)) or (
+            'the database did not make the change')
+
+
+def expects(column: typing.Any, value: typing.Any) -> sa.ColumnElement:
+    """That a column has a value, or one of several; None is NULL."""
+    values = value if isinstance(value, tuple) else (value,)
+    known = column.in_([one for one in values if one is not None])
+    return sa.or_(known, column.is_(None)) if None in values else known

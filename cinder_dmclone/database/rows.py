@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the database says about a volume, as values."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cinder_dmclone import records
+
+# Statuses in which Cinder lets a server's attachment through
+# (cinder.volume.api.API._attachment_reserve and attachment_update).
+ATTACH_STATUSES = ('reserved', 'attaching', 'in-use')
+MIGRATE_STATUSES = ('available', 'maintenance', 'retyping')
+SETTLED_MIGRATION = (None, 'error', 'success')
+
+
+@dataclasses.dataclass(frozen=True)
+class Attachment:
+    """One row of ``volume_attachment``; ``host`` is the connector's."""
+
+    id: str
+    status: str
+    instance: str | None
+    connected: bool
+    host: str | None
+    initiator: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What the database says about a volume."""
+
+    id: str
+    host: str
+    name_id: str | None
+    size: int
+    status: str
+    migration_status: str | None
+    provider_id: str | None
+    deleted: bool
+    project: str | None = None
+    attachments: tuple[Attachment, ...] = ()
+
+    @property
+    def node(self) -> str:
+        """The owner, ``host@backend``."""
+        return self.host.partition('#')[0]
+
+    @property
+    def lv(self) -> str:
+        """The uuid of the LV that is the volume (``Volume.name_id``)."""
+        return self.name_id or self.id
+
+    @property
+    def record(self) -> records.ProviderId:
+        return records.ProviderId.parse(self.provider_id)
+
+    @property
+    def generation(self) -> int:
+        return self.record.generation
+
+    @property
+    def owner(self) -> records.Location:
+        return records.Location(self.node, self.lv)
+
+    @property
+    def source(self) -> records.Location | None:
+        return self.record.source
+
+    def connected_at(self, host: str) -> tuple[Attachment, ...]:
+        """Attachments that are connected on a host, complete ones first."""
+        found = [a for a in self.attachments
+                 if a.connected and a.host == host]
+        return tuple(sorted(found, key=lambda a: a.status != 'attached'))
+
+    @property
+    def offer(self) -> records.Location | None:
+        return self.record.offer
+
+    @property
+    def migration(self) -> Attachment | None:
+        """The attachment that a live migration's offer is for.
+
+        Of the server that has the volume here: one connected where the offer
+        points, or one whose connector the manager has not written down yet.
+        """
+        here = self.connected_at(self.node.partition('@')[0])
+        if not self.offer or not here:
+            return None
+        there = self.connected_at(self.offer.node.partition('@')[0])
+        waiting = (a for a in self.attachments
+                   if not a.connected and a.instance == here[0].instance)
+        return next(iter((*there, *waiting)), None)
+
+    def attachment(self, attachment_id: str) -> Attachment | None:
+        return next((a for a in self.attachments if a.id == attachment_id),
+                    None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Purpose:
+    """Why a volume moves: for an attachment, or by ``migrate`` (None).
+
+    ``live``: a server that is live-migrated has the volume here too.
+    """
+
+    attachment: str | None
+    live: bool = False
+
+    @property
+    def statuses(self) -> tuple[str, ...]:
+        return ATTACH_STATUSES if self.attachment else MIGRATE_STATUSES
+
+    @property
+    def migrations(self) -> tuple[str | None, ...]:
+        return SETTLED_MIGRATION if self.attachment else ('migrating',)
+
+
+@dataclasses.dataclass(frozen=True)
+class Owner:
+    """Where a commit moves a volume: the columns Cinder itself would set."""
+
+    location: records.Location
+    pool: str

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ``volumes`` row: read whole, changed by compare-and-swap only.
+
+Four changes exist, each one UPDATE: *offer*, *withdraw*, *commit* and
+*complete*. A change whose answer was lost is read back until its outcome is
+known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+import typing
+
+from cinder import context as cinder_context
+from cinder import exception
+from oslo_db import exception as db_exc
+from oslo_log import log as logging
+from oslo_serialization import jsonutils
+import sqlalchemy as sa
+from sqlalchemy import exc as sa_exc
+
+from cinder_dmclone.database import causal_reads
+from cinder_dmclone.database import conditions
+from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
+from cinder_dmclone import records
+from cinder_dmclone.releases import db_api
+from cinder_dmclone.releases import models
+
+LOG = logging.getLogger(__name__)
+
+# How long a change with a lost answer is read back, in seconds.
+SETTLE_SECONDS = 5.0
+# A deadlock was rolled back whole: the change may be tried again at once.
+DEADLOCK_RETRIES = 3
+_AWAY = (db_exc.DBError, sa_exc.SQLAlchemyError,
+         exception.ServiceUnavailable)
+
+
+class RowStore:
+    """Cinder's database, as far as the driver reads and writes it."""
+
+    def __init__(self, clock: typing.Callable[[], float] = time.monotonic,
+                 sleep: typing.Callable[[float], None] = time.sleep) -> None:
+        self._clock = clock
+        self._sleep = sleep
+
+    def get(self, volume_id: str) -> rows.Row | None:
+        """The row with this id, a deleted one too; None if there is none."""
+        found = self.find([volume_id], [])
+        return found[0] if found else None
+
+    def find(self, volume_ids: typing.Collection[str],
+             lvs: typing.Collection[str]) -> list[rows.Row]:
+        """Rows with one of these ids, or that name one of these LVs.
+
+        LVs are looked for in ``name_id``, ``from`` and ``offer``. Deleted
+        rows are found too.
+
+        :raises DatabaseAway: if the database does not answer
+        """
+        volume = models.Volume
+        wanted = [volume.id.in_([*volume_ids, *lvs]),
+                  volume._name_id.in_(list(lvs))]
+        wanted += [volume.provider_id.contains('/' + lv) for lv in lvs]
+        try:
+            return self._query(sa.or_(*wanted))
+        except _AWAY as error:
+            raise exceptions.DatabaseAway(
+                volume=', '.join(volume_ids) or ', '.join(lvs),
+                reason=error) from error
+
+    @staticmethod
+    def _query(condition: sa.ColumnElement) -> list[rows.Row]:
+        context = cinder_context.get_admin_context(read_deleted='yes')
+        volume, attachment = models.Volume, models.VolumeAttachment
+        with db_api.main_context_manager.reader.using(context) as session:
+            causal_reads.see_all(session)
+            found = session.query(
+                volume.id, volume.host, volume._name_id, volume.size,
+                volume.status, volume.migration_status, volume.provider_id,
+                volume.deleted, volume.project_id).filter(condition).all()
+            attachments = session.query(
+                attachment.volume_id, attachment.id,
+                attachment.attach_status, attachment.instance_uuid,
+                attachment.connector).filter(
+                    attachment.volume_id.in_([row.id for row in found]),
+                    attachment.deleted == sa.false()).all() if found else []
+        by_volume: dict[str, list[rows.Attachment]] = {}
+        for volume_id, *fields in attachments:
+            by_volume.setdefault(volume_id, []).append(_attachment(*fields))
+        return [rows.Row(row[0], row[1] or '', *row[2:7], bool(row[7]), row[8],
+                         tuple(by_volume.get(row[0], ()))) for row in found]
+
+    def offer(self, row: rows.Row, copy: records.Location,
+              purpose: rows.Purpose) -> rows.Row:
+        """Write down that ``copy`` is being prepared.
+
+        :returns: the row as this change leaves it
+        :raises CannotRelocate: if something keeps the volume where it is
+        :raises RowChanged: if the volume is no longer as ``row`` says
+        :raises DatabaseAway: if the outcome is not known
+        """
+        record = dataclasses.replace(row.record, offer=copy)
+        return self._swap(row, 'offer', {'provider_id': str(record)},
+                          conditions.to_move(row, purpose), copy.node)
+
+    def withdraw(self, row: rows.Row) -> rows.Row:
+        """Take the offer back. Nothing of it is undone before this."""
+        record = dataclasses.replace(row.record, offer=None)
+        return self._swap(row, 'withdraw', {'provider_id': str(record)})
+
+    def commit(self, row: rows.Row, owner: rows.Owner,
+               purpose: rows.Purpose) -> rows.Row:
+        """Make the offered copy the volume: the point of no return.
+
+        For a live migration nothing but owner and offer has to be as before:
+        whatever else goes on with the volume, its server is there now.
+
+        Sets what Cinder's own driver migration sets
+        (``VolumeManager.migrate_volume``), in one UPDATE.
+
+        :raises CannotRelocate, RowChanged, DatabaseAway: see ``offer``
+        """
+        record = records.ProviderId(row.generation + 1, source=row.owner)
+        service = self._service(owner.location.node, row.id)
+        values = {
+            'host': f'{owner.location.node}#{owner.pool}',
+            '_name_id': owner.location.lv,
+            'provider_id': str(record),
+            'provider_location': None, 'provider_auth': None,
+            'cluster_name': None,
+            'service_uuid': service.uuid,
+            'availability_zone': service.availability_zone,
+        }
+        needed = [] if purpose.live else conditions.to_move(row, purpose)
+        return self._swap(row, 'commit', values, needed, owner.location.node)
+
+    def complete(self, row: rows.Row) -> rows.Row:
+        """Write down that the volume no longer needs its source."""
+        record = dataclasses.replace(row.record, source=None)
+        return self._swap(row, 'complete', {'provider_id': str(record)})
+
+    @staticmethod
+    def _service(node: str, volume_id: str) -> typing.Any:
+        context = cinder_context.get_admin_context()
+        try:
+            return db_api.service_get(context, host=node,
+                                      binary='cinder-volume')
+        except _AWAY as error:
+            raise exceptions.DatabaseAway(volume=volume_id,
+                                          reason=error) from error
+
+    def _swap(self, row: rows.Row, step: str, values: dict[str, typing.Any],
+              needed: typing.Sequence[conditions.Condition] = (),
+              peer: str = '') -> rows.Row:
+        """Change a row that is as ``row`` says, and as needed besides.
+
+        :param peer: where the volume would move
+        """
+        failure: Exception | None = None
+        expected = {column: getattr(row, field)
+                    for column, field in conditions.OWNER.items()}
+        if needed:
+            expected['size'] = row.size
+        try:
+            if self._update(values, expected,
+                            [condition.holds for condition in needed]):
+                # Not read back: others may have gone on from there.
+                return _after(row, values)
+        except _AWAY as error:
+            LOG.warning('Volume %(volume)s: the answer to %(step)s was lost '
+                        '(%(error)s); reading the outcome.',
+                        {'volume': row.id, 'step': step, 'error': error})
+            failure = error
+        fresh = self._read_back(row.id, failure)
+        # The generation and the freshly minted LV in ``provider_id`` make
+        # the value unique to one attempt. The new owner may have gone on from
+        # a commit already; nobody but the home raises the generation.
+        if fresh and (fresh == _after(fresh, values) and not fresh.deleted
+                      or failure and fresh.generation > row.generation):
+            return fresh
+        raise self._refusal(row, fresh, step, needed, peer)
+
+    def _refusal(self, row: rows.Row, fresh: rows.Row | None, step: str,
+                 needed: typing.Sequence[conditions.Condition],
+                 peer: str) -> exceptions.DMCloneException:
+        """Why a change was not made."""
+        if fresh is None or fresh.deleted:
+            return exceptions.RowChanged(volume=row.id, step=step,
+                                         reason='it was deleted')
+        hold: typing.Sequence[bool] = ()
+        with contextlib.suppress(*_AWAY):
+            hold = self._hold(row.id, needed) if needed else ()
+        for condition, holds in zip(needed, hold):
+            if not holds:
+                return exceptions.CannotRelocate(
+                    volume=row.id, node=row.node, peer=peer,
+                    reason=condition.reason(fresh))
+        return exceptions.RowChanged(
+            volume=row.id, step=step,
+            reason=conditions.difference(row, fresh))
+
+    @staticmethod
+    def _hold(volume_id: str, needed: typing.Sequence[conditions.Condition],
+              ) -> typing.Sequence[bool]:
+        """Which of these conditions hold now; nothing if there is no row."""
+        context = cinder_context.get_admin_context()
+        with db_api.main_context_manager.reader.using(context) as session:
+            causal_reads.see_all(session)
+            found = session.query(
+                *(condition.holds for condition in needed)).select_from(
+                    models.Volume).filter(
+                        models.Volume.id == volume_id).first()
+        return list(found or ())
+
+    def _update(self, values: dict[str, typing.Any],
+                expected: dict[str, typing.Any],
+                filters: list[sa.ColumnElement]) -> int:
+        """One UPDATE of the row that is as expected; 0 if there is none.
+
+        Cinder's own ``conditional_update`` repeats it after a deadlock, for
+        up to 25 seconds: more than a driver call has.
+        """
+        deadline = self._clock() + SETTLE_SECONDS
+        for _ in range(DEADLOCK_RETRIES):
+            try:
+                return self._update_once(values, expected, filters)
+            except db_exc.DBDeadlock:
+                # Too long a wait, also for other nodes, ends like this too.
+                if self._clock() > deadline:
+                    raise
+                LOG.info('The database ended a deadlock; trying again.')
+        return self._update_once(values, expected, filters)
+
+    @staticmethod
+    def _update_once(values: dict[str, typing.Any],
+                     expected: dict[str, typing.Any],
+                     filters: list[sa.ColumnElement]) -> int:
+        context = cinder_context.get_admin_context()
+        volume = models.Volume
+        wanted = [conditions.expects(getattr(volume, name), value)
+                  for name, value in expected.items()]
+        with db_api.main_context_manager.writer.using(context) as session:
+            causal_reads.see_all(session)
+            return session.query(volume).filter(
+                volume.deleted == sa.false(), *wanted, *filters).update(
+                    values, synchronize_session=False)
+
+    def _read_back(self, volume_id: str,
+                   failure: Exception | None) -> rows.Row | None:
+        deadline = self._clock() + SETTLE_SECONDS
+        while True:
+            try:
+                return self.get(volume_id)
+            except exceptions.DatabaseAway as error:
+                if self._clock() > deadline:
+                    raise exceptions.DatabaseAway(
+                        volume=volume_id,
+                        reason=failure or error) from error
+                self._sleep(0.5)
+
+
+def _after(row: rows.Row, values: dict[str, typing.Any]) -> rows.Row:
+    """The row as a change with these values leaves it."""
+    return dataclasses.replace(
+        row, provider_id=values['provider_id'],
+        host=values.get('host', row.host),
+        name_id=values.get('_name_id', row.name_id))
+
+
+def _attachment(attachment_id: str, status: str, instance: str | None,
+                connector: str | None) -> rows.Attachment:
+    found = jsonutils.loads(connector) if connector else {}
+    # Initiator names are compared in lower case, as LIO has them (RFC 3722).
+    initiator = (found.get('initiator') or '').lower() or None
+    return rows.Attachment(attachment_id, status, instance, bool(found),
+                           found.get('host'), initiator)

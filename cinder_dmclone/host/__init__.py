@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This node's kernel and daemons, each behind one object."""

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A volume group: its logical volumes and their tags.
+
+One report tells everything. It is kept for a while: a relocation looks many
+times, and LVM is slow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import threading
+import time
+from typing import Any, Callable, Iterable, Iterator, Self
+
+from cinder_dmclone import exceptions
+from cinder_dmclone.privileged import block
+from cinder_dmclone.privileged import lvm
+from cinder_dmclone.sysfs import block_device
+from cinder_dmclone.units import Bytes
+
+# How long a report is kept, in seconds, if nothing tells of a change. Longer
+# than a live migration: its server must not wait for LVM. Nothing tells of
+# changes that somebody makes with ``--autobackup n``.
+KEPT_SECONDS = 3600.0
+
+# What LVM says if its header points to a description that was not written.
+_LOST = re.compile(r'bad metadata text on (\S+) .*not found', re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class LogicalVolume:
+    """A logical volume.
+
+    :ivar devnum: 'major:minor', None while it is not active
+    :ivar open: whether anything has it open, in the kernel or outside
+    :ivar origin: the volume this is a snapshot of
+    """
+
+    name: str
+    path: str
+    size: Bytes
+    tags: frozenset[str]
+    devnum: str | None
+    open: bool
+    origin: str | None = None
+
+    @classmethod
+    def parse(cls, group: str, row: dict[str, str]) -> Self:
+        active = int(row['lv_kernel_major']) >= 0
+        return cls(
+            name=row['lv_name'], path=f'/dev/{group}/{row["lv_name"]}',
+            size=Bytes(int(row['lv_size'])),
+            tags=frozenset(tag for tag in row['lv_tags'].split(',') if tag),
+            devnum=(f'{row["lv_kernel_major"]}:{row["lv_kernel_minor"]}'
+                    if active else None),
+            open=row['lv_device_open'] == 'open',
+            origin=row['origin'] or None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """A volume group as LVM sees it at one moment.
+
+    :ivar token: equals ``VolumeGroup.changed_token()`` as long as LVM's
+        metadata has not changed; what is active or open may still change
+    :ivar block_size: largest logical block size of its disks, in bytes
+    :ivar disks: paths of its physical volumes
+    """
+
+    name: str
+    uuid: str
+    token: str
+    size: Bytes
+    free: Bytes
+    extent_size: Bytes
+    block_size: int
+    disks: tuple[str, ...]
+    lvs: dict[str, LogicalVolume]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse ``lvm fullreport``'s JSON about one group."""
+        report: dict[str, Any] = json.loads(text)['report'][0]
+        group = report['vg'][0]
+        disks = tuple(row['pv_name'] for row in report['pv'])
+        # Names in brackets are parts of other volumes.
+        lvs = [LogicalVolume.parse(group['vg_name'], row)
+               for row in report['lv'] if not row['lv_name'].startswith('[')]
+        return cls(
+            name=group['vg_name'], uuid=group['vg_uuid'],
+            token=_token(group['vg_uuid'], group['vg_seqno']),
+            size=Bytes(int(group['vg_size'])),
+            free=Bytes(int(group['vg_free'])),
+            extent_size=Bytes(int(group['vg_extent_size'])),
+            block_size=max(map(_block_size, disks), default=512),
+            disks=disks, lvs={lv.name: lv for lv in lvs})
+
+
+def _token(uuid: str, sequence: int | str) -> str:
+    return f'{uuid}:{sequence}'
+
+
+def _devnum(path: str) -> str | None:
+    """'major:minor'; None for a volume without a path: it is not active."""
+    try:
+        number = os.stat(path).st_rdev
+    except FileNotFoundError:
+        return None
+    return f'{os.major(number)}:{os.minor(number)}'
+
+
+def _devnums(report: Report) -> dict[str, str | None]:
+    return {lv.path: _devnum(lv.path) for lv in report.lvs.values()}
+
+
+def _block_size(path: str) -> int:
+    """Logical block size; 512 for a disk that is missing."""
+    try:
+        device = block_device.folder(path)
+        if (device / 'partition').exists():
+            device = device.resolve().parent
+        return int((device / 'queue/logical_block_size').read_text())
+    except OSError:
+        return 512
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kept:
+    """A report, when it was made, and the volumes' paths at that time."""
+
+    report: Report
+    since: float
+    devnums: dict[str, str | None]
+
+
+class VolumeGroup:
+    """The door to one volume group."""
+
+    def __init__(self, name: str, monotonic: Callable[[], float] = (
+            time.monotonic)) -> None:
+        self.name = name
+        self._monotonic = monotonic
+        self._disks: tuple[str, ...] = ()
+        # How often this process has changed the group.
+        self._changes = 0
+        # At how many changes it was flushed last.
+        self._flushed = -1
+        self._changing = threading.Lock()
+        self._kept: _Kept | None = None
+
+    def report(self) -> Report:
+        """Everything about the group, in one process at most.
+
+        A kept report is good as long as neither LVM's sequence number, nor
+        the volumes' paths, nor this process say that something has changed.
+        What is active is no part of LVM's metadata, but udev makes a path.
+
+        :raises CommandFailed: if there is no such group
+        :raises GroupLost: if LVM has lost it
+        """
+        now, changes = self._monotonic(), self._changes
+        kept = self._kept
+        if kept and now - kept.since < KEPT_SECONDS and (
+                kept.report.token == self.changed_token()
+                and kept.devnums == _devnums(kept.report)):
+            return kept.report
+        with self._found():
+            report = Report.parse(lvm.report(self.name))
+        self._disks = report.disks
+        devnums = _devnums(report)
+        # A change under way may not be in it.
+        changed = changes != self._changes or any(
+            devnums[lv.path] and not lv.devnum for lv in report.lvs.values())
+        self._kept = None if changed else _Kept(report, now, devnums)
+        return report
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[None]:
+        """One change at a time, when the last one is durable.
+
+        LVM writes a description of the group behind the one before, and then
+        where it is, without a flush in between. A power cut can take the
+        new description alone: then the one before has to be there.
+        """
+        with self._changing:
+            if self._flushed != self._changes:
+                self.flush()
+            with self._forgetting():
+                yield
+
+    @contextlib.contextmanager
+    def _forgetting(self) -> Iterator[None]:
+        self._forget()
+        try:
+            yield
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._changes += 1
+        self._kept = None
+
+    def changed_token(self) -> str | None:
+        """A cheap look whether a report is still good; starts no process.
+
+        It comes from LVM's backup file. None if there is no backup; where
+        backups were switched off the token stays behind the report's: both
+        never equal a report's ``token``, so nothing stale is believed.
+        """
+        identity = lvm.backup_identity(self.name)
+        return _token(*identity) if identity else None
+
+    def create(self, name: str, size: Bytes, tags: Iterable[str],
+               zero: bool = False) -> None:
+        """Make a volume, active, with its tags.
+
+        :param size: rounded up to whole extents
+        :param zero: overwrite it with zeros; for small volumes
+        :raises CommandFailed: if it exists or there is no room
+        """
+        with self._change():
+            lvm.create(self.name, name, size, tuple(tags))
+        if zero:
+            self.zero(name)
+
+    def remove(self, name: str) -> None:
+        """Remove a volume; an absent one is fine.
+
+        :raises DeviceBusy: if it is open or has snapshots
+        """
+        with self._change():
+            lvm.remove(self.name, name)
+
+    def retag(self, name: str, add: Iterable[str] = (),
+              remove: Iterable[str] = ()) -> None:
+        """Add and remove tags, in one change; durable after ``flush()``."""
+        with self._change():
+            lvm.retag(self.name, name, tuple(add), tuple(remove))
+
+    def extend(self, name: str, size: Bytes) -> None:
+        """Grow a volume; it may have that size already."""
+        with self._change():
+            lvm.extend(self.name, name, size)
+
+    def activate(self) -> None:
+        """Make all volumes of the group usable on this node.
+
+        :raises GroupLost: if LVM has lost it
+        """
+        with self._forgetting(), self._found():
+            lvm.activate(self.name)
+
+    @contextlib.contextmanager
+    def _found(self) -> Iterator[None]:
+        try:
+            yield
+        except exceptions.CommandFailed as error:
+            lost = _LOST.search(error.msg)
+            if lost is None:
+                raise
+            raise exceptions.GroupLost(group=self.name,
+                                       disk=lost[1]) from error
+
+    def flush(self) -> None:
+        """Make LVM's own metadata durable, which LVM does not do.
+
+        A disk that joined the group since the last report is left out; the
+        metadata is also on the others, and LVM believes the newest copy.
+
+        :raises CommandTimeout: if a disk does not answer
+        """
+        disks, changes = self._disks or self.report().disks, self._changes
+        block.flush(disks)
+        self._flushed = changes
+
+    def zero(self, name: str) -> None:
+        """Overwrite a volume with zeros, durably."""
+        lvm.zero(self.name, name)
+
+    def read_head(self, name: str, size: int) -> bytes:
+        """The first ``size`` bytes (a multiple of 4096) from the disk."""
+        return lvm.read_head(self.name, name, size)

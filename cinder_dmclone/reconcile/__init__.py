@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bringing what this node has into line with what the rows say."""

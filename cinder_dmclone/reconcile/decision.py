@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps there are, and a decision for one of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+from cinder_dmclone.host.dm import status
+from cinder_dmclone import names
+from cinder_dmclone import records
+from cinder_dmclone.stack import state
+
+
+class Step(enum.Enum):
+    """The actions there are. Each is idempotent and safe to repeat."""
+
+    REST = 'nothing to do'
+    WAIT = 'look again soon'
+    WATCH = 'look again, seldom'
+    REPORT = 'cannot be decided here; keep everything, tell the operator'
+    ASK_AGREE = 'ask the home node whether an offered copy may go'
+    ASK_SHOW = 'ask another node to show its LV'
+    WITHDRAW = 'take the offer back'
+    RECLAIM = 'forget a loan that never came to be'
+    ADOPT = 'become the owner that the row already names'
+    ASSEMBLE = 'put the clone together'
+    RECONNECT = 'find the way to the lender again'
+    HYDRATE = 'start the copying'
+    FINISH = 'swap the clone for the data LV'
+    COMPLETE = 'drop what is left of the hydration and record its end'
+    PAUSE = 'let reads through this copy fail until its lender is back'
+    CLAIM = 'ask the owner to hand over: a server writes here'
+    REARM = 'let the next write be reported'
+    REJECT = 'answer a write with an error: no server can be here yet'
+    OPEN = 'open the gate of the front'
+    FENCE = 'cut a server off that still has the front of a stale copy'
+    CONSUMERS = 'make and drop consumer devices'
+    LEND = 'export to the borrower'
+    RELEASE = 'delete the old copy'
+    DISCARD = 'destroy a copy that will not be used'
+    ERASE = 'delete an LV whose volume was deleted'
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """A step, why, and what it needs."""
+
+    step: Step
+    why: str = ''
+    ask: records.Location | None = None
+    lent: tuple[records.Lent, ...] = ()
+    make: frozenset[names.DeviceName] = frozenset()
+    drop: frozenset[names.DeviceName] = frozenset()
+    initiators: frozenset[str] = frozenset()
+
+
+def finished(unit: state.Unit) -> Decision | None:
+    """What to do about a clone that copies no more, None if it does."""
+    if unit.clone is None or unit.clone.mode is not status.Mode.RW:
+        return Decision(
+            Step.REPORT, 'the clone cannot write its metadata; both copies '
+            'are kept')
+    if unit.clone.complete:
+        return Decision(Step.FINISH, 'all regions are here')
+    return None
+
+
+def copying(unit: state.Unit) -> Decision:
+    """What to do about a clone whose lender can be read."""
+    assert unit.clone is not None
+    if not unit.clone.hydration:
+        return Decision(Step.HYDRATE)
+    return Decision(Step.WAIT, 'hydrating')

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All that is known about an LV when a decision is made."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import typing
+
+from cinder_dmclone.database import rows
+from cinder_dmclone.peers import messages
+from cinder_dmclone import records
+from cinder_dmclone.stack import state
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """All that is known about a unit when a decision is made.
+
+    ``row`` is None if the database has no row, not even a deleted one;
+    ``rivals`` tells that several rows claim the LV, ``overdue`` that the
+    row's offer has stood for long without an attachment that is connected.
+    ``shown`` and ``agreed`` are the answers of peers that were asked, by
+    node.
+    """
+
+    node: str
+    unit: state.Unit
+    row: rows.Row | None
+    rivals: bool = False
+    overdue: bool = False
+    shown: typing.Mapping[records.Location, messages.Shown | None] = (
+        dataclasses.field(default_factory=dict))
+    agreed: typing.Mapping[str, bool | None] = dataclasses.field(
+        default_factory=dict)
+
+    @property
+    def here(self) -> records.Location:
+        return records.Location(self.node, self.unit.lv)
+
+    @property
+    def home(self) -> bool:
+        """Whether this LV is the volume."""
+        return bool(self.row and self.row.owner == self.here)
+
+
+def pick_row(unit: state.Unit, node: str,
+             found: typing.Iterable[rows.Row]) -> tuple[rows.Row | None,
+                                                        bool]:
+    """Of the rows that speak of a unit, the one that decides about it.
+
+    The LV's owner comes first, then who names it, then who owns the LV it
+    was lent to; the id in the tags is the weakest hint, because Cinder's
+    generic migration exchanges ids between rows.
+
+    :returns: the row or None, and whether several live rows claim the LV
+    """
+    here = records.Location(node, unit.lv)
+    borrowers = {tag.borrower for tag in unit.tags.lent}
+    ranks: dict[int, list[rows.Row]] = collections.defaultdict(list)
+    for row in found:
+        if row.owner == here:
+            rank = 0
+        elif here in (row.source, row.offer):
+            rank = 1
+        elif row.owner in borrowers:
+            rank = 2
+        elif row.id == unit.tags.volume:
+            rank = 3
+        else:
+            continue
+        ranks[rank + (4 if row.deleted else 0)].append(row)
+    if not ranks:
+        return None, False
+    best = ranks[min(ranks)]
+    return best[0], len(best) > 1

@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bring what this node has into line with what the rows say.
+
+Level-triggered: a pass looks at what is, ``decide`` names the next step, and
+the step is decided once more under the volume's lock before it is taken. A
+node with nothing in flight does not wake up: no query, no process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import typing
+
+from oslo_log import log as logging
+
+from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
+from cinder_dmclone.reconcile import actions
+from cinder_dmclone.reconcile import decide
+from cinder_dmclone.reconcile import hindrances
+from cinder_dmclone.reconcile import observed
+from cinder_dmclone import records
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import state
+from cinder_dmclone.stack import teardown
+from cinder_dmclone.world import World
+
+LOG = logging.getLogger(__name__)
+
+Step = decide.Step
+
+# Seconds between two looks at an LV in flight: doubled while nothing
+# happens. While something hydrates here, progress decides.
+SOONEST = 2.0
+# Whoever waits for another node is told when it is done.
+TOLD = 10.0
+LATEST = 60.0
+SELDOM = 600.0
+HYDRATING_LATEST = 10.0
+# Seconds between two tries while the database or LVM does not answer.
+LONGEST_PAUSE = 15.0
+
+LOCK_SECONDS = 5.0
+
+# How long an offer for a live migration may stand without its attachment
+# being connected. Nova gives up much sooner.
+OFFER_SECONDS = 600.0
+
+# More steps than any relocation has: a unit that takes more is going round
+# in circles.
+MAX_STEPS = 20
+
+_ENDS = (Step.REST, Step.WAIT, Step.WATCH, Step.REPORT)
+# What only people change needs no frequent look.
+_PATIENT = (Step.WATCH, Step.REPORT)
+_SETTLING = (Step.WITHDRAW, Step.RECLAIM, Step.ADOPT, Step.ASSEMBLE,
+             Step.OPEN, Step.CONSUMERS)
+_REMOVALS = (Step.RELEASE, Step.ERASE)
+
+
+class Reconciler:
+    """The steps, and the thread that takes them."""
+
+    def __init__(self, world: World,
+                 spawn: typing.Callable[..., None] | None = None) -> None:
+        self._world = world
+        self._spawn = spawn or _spawn
+        # LVs a thread works on: a login or an erasure of one volume must not
+        # keep the others waiting.
+        self._busy: set[str] = set()
+        self._wake = threading.Condition()
+        # When to look at an LV (or at all that speak of a volume) next, and
+        # the current interval.
+        self._due: dict[str, tuple[float, float]] = {}
+        self._reported: dict[str, str] = {}
+        self._hindrances = hindrances.Hindrances()
+        self._progress: dict[str, tuple[float, int]] = {}
+        # Until when a path that fails again waits, as at a bad sector.
+        self._failed: dict[str, float] = {}
+        # What was in flight at the last look.
+        self._seen: dict[str, state.Unit] = {}
+        # The offer of an LV that no attachment is connected for, and since
+        # when.
+        self._unclaimed: dict[str, tuple[records.Location, float]] = {}
+
+    # -- the thread ---------------------------------------------------------
+
+    def start(self) -> None:
+        """Look at everything once, then at what is in flight."""
+        thread = threading.Thread(target=self._run, daemon=True,
+                                  name='dmclone-reconciler')
+        thread.start()
+
+    def nominate(self, key: str, seconds: float = 0.0) -> None:
+        """Look at an LV, or at all LVs of a volume, as soon as possible.
+
+        :param seconds: or a little later
+        """
+        with self._wake:
+            self._due[key] = (self._world.clock.monotonic() + seconds,
+                              SOONEST)
+            self._wake.notify()
+
+    def path_failed(self, lv: str) -> None:
+        """Work on an LV at once, for a server may wait; not too often."""
+        with self._wake:
+            now = self._world.clock.monotonic()
+            again = now < self._failed.get(lv, now)
+            self._failed[lv] = now + SOONEST
+            unit = None if again or lv in self._busy else self._seen.get(lv)
+            if unit:
+                self._busy.add(lv)
+        if unit:
+            self._spawn(self._work_and_plan, unit)
+        else:
+            self.nominate(lv, SOONEST if again else 0.0)
+
+    def look_at_all(self) -> None:
+        """Look at everything in flight as soon as possible."""
+        for lv in list(self._due):
+            self.nominate(lv)
+
+    def _run(self) -> None:
+        everything, pause = True, SOONEST
+        while True:
+            try:
+                self.run_once(everything)
+                everything, pause = False, SOONEST
+            except Exception as error:
+                # The loop must outlive any failure: it is what repairs them.
+                if isinstance(error, exceptions.DMCloneException):
+                    LOG.warning('Reconciling has to wait: %s', error.msg)
+                else:
+                    LOG.exception('Reconciling failed; trying again later.')
+                self._world.clock.sleep(pause)
+                everything, pause = True, min(2 * pause, LONGEST_PAUSE)
+                continue
+            self._sleep()
+
+    def _sleep(self) -> None:
+        with self._wake:
+            now = self._world.clock.monotonic()
+            first = min((at for at, _ in self._due.values()), default=None)
+            self._wake.wait(None if first is None else max(first - now, 0))
+
+    # -- one pass -----------------------------------------------------------
+
+    def run_once(self, everything: bool = False) -> None:
+        """Look at all LVs that are due, and take their next steps."""
+        world = self._world
+        now = world.clock.monotonic()
+        with self._wake:
+            due = {key for key, (at, _) in self._due.items() if at <= now}
+        if not due and not everything:
+            return
+        collected = inspect.collect(world.host)
+        with self._wake:
+            self._seen = {lv: unit for lv, unit in collected.items()
+                          if unit.in_flight}
+            nominated = {
+                lv: unit for lv, unit in collected.items()
+                if everything or due & {lv, unit.tags.volume}
+                or (unit.in_flight and lv not in self._due)}
+            for key in due - nominated.keys():
+                if self._due[key][0] <= now:
+                    del self._due[key]
+            for lv in self._busy & nominated.keys():
+                # What called for a look may have come after the last one.
+                self._due[lv] = (now + SOONEST, SOONEST)
+                del nominated[lv]
+        for lv, candidate in self._decide_all(nominated).items():
+            if candidate.step in _ENDS:
+                self._plan(candidate, nominated[lv], now)
+                continue
+            with self._wake:
+                self._busy.add(lv)
+                self._due.pop(lv, None)
+            self._spawn(self._work_and_plan, nominated[lv])
+
+    def _decide_all(self, units: dict[str, state.Unit]) -> dict[
+            str, decide.Decision]:
+        """Decide about units with one query; this only nominates."""
+        found = self._rows(units.values())
+        return {lv: decide.decide(self._facts(unit, found))
+                for lv, unit in units.items()}
+
+    def _rows(self, units: typing.Iterable[state.Unit]) -> list[rows.Row]:
+        all_tags = {unit.lv: unit.tags for unit in units}
+        volumes = {tags.volume for tags in all_tags.values() if tags.volume}
+        lvs = {*all_tags, *(tag.lv for tags in all_tags.values()
+                            for tag in tags.lent)}
+        return self._world.rows.find(volumes, lvs) if lvs else []
+
+    def _facts(self, unit: state.Unit,
+               found: typing.Iterable[rows.Row]) -> observed.Facts:
+        node = self._world.settings.node
+        row, rivals = observed.pick_row(unit, node, found)
+        return observed.Facts(node, unit, row, rivals,
+                              self._overdue(unit.lv, row))
+
+    def _overdue(self, lv: str, row: rows.Row | None) -> bool:
+        attachment = row and row.migration
+        if (row is None or row.offer is None or attachment is None
+                or attachment.connected):
+            self._unclaimed.pop(lv, None)
+            return False
+        now = self._world.clock.monotonic()
+        offer, since = self._unclaimed.get(lv, (None, now))
+        if offer != row.offer:
+            since = now
+        self._unclaimed[lv] = (row.offer, since)
+        return now - since > OFFER_SECONDS
+
+    def _work_and_plan(self, unit: state.Unit) -> None:
+        lv, began = unit.lv, self._world.clock.monotonic()
+        decision = decide.Decision(Step.WAIT)
+        try:
+            decision = self._work(unit)
+        except Exception:
+            # The other LVs must not suffer; this one is tried again.
+            LOG.exception('LV %s: a step failed; trying again later.', lv)
+        finally:
+            with self._wake:
+                self._busy.discard(lv)
+            self._plan(decision, unit, began)
+
+    def _plan(self, decision: decide.Decision, unit: state.Unit,
+              seen: float) -> None:
+        """Plan the next look at a unit.
+
+        :param seen: when it was looked at; who nominated it since then is
+            not forgotten
+        """
+        lv = unit.lv
+        if decision.step is Step.REPORT:
+            self._report(lv, decision)
+        with self._wake:
+            at, interval = self._due.pop(lv, (0.0, 0.0))
+            if decision.step is Step.REST:
+                self._reported.pop(lv, None)
+                self._progress.pop(lv, None)
+                self._failed.pop(lv, None)
+            else:
+                latest = SELDOM if decision.step in _PATIENT else LATEST
+                first = TOLD if unit.tags.lent or unit.tags.copy else SOONEST
+                interval = min(max(interval * 2, first), latest)
+                if unit.write_waits:
+                    interval = SOONEST
+                elif unit.tags.source and unit.clone:
+                    interval = self._until_hydrated(unit)
+                self._due[lv] = (self._world.clock.monotonic() + interval,
+                                 interval)
+            if at > seen:
+                self._due[lv] = (at, SOONEST)
+            self._wake.notify()
+
+    def _until_hydrated(self, unit: state.Unit) -> float:
+        """When to look at a hydration again, by its progress so far."""
+        assert unit.clone is not None
+        now, done = self._world.clock.monotonic(), unit.clone.hydrated
+        before, was = self._progress.get(unit.lv, (now, done))
+        self._progress[unit.lv] = (now, done)
+        if done <= was or now <= before:
+            return SOONEST
+        left = (unit.clone.total - done) * (now - before) / (done - was)
+        return min(max(left, SOONEST / 4), HYDRATING_LATEST)
+
+    def _report(self, lv: str, decision: decide.Decision) -> None:
+        if self._reported.get(lv) != decision.why:
+            self._reported[lv] = decision.why
+            LOG.error('LV %(lv)s on %(node)s needs a look: %(why)s',
+                      {'lv': lv, 'node': self._world.settings.node,
+                       'why': decision.why})
+
+    # -- steps under the lock -----------------------------------------------
+
+    def _work(self, unit: state.Unit) -> decide.Decision:
+        """Take steps until there is nothing to do now."""
+        lv = unit.lv
+        # Almost always the row's id; the row is read under the lock only.
+        volume = unit.tags.volume or lv
+        answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
+        decision = decide.Decision(Step.WAIT)
+        for _ in range(MAX_STEPS):
+            try:
+                decision, found = self._one_step(lv, volume, answers)
+            except exceptions.VolumeLocked as error:
+                # Whoever holds it may well be doing what is needed.
+                LOG.debug('LV %s: %s', lv, error.msg)
+                return decide.Decision(Step.WAIT, error.msg)
+            except exceptions.CopyUnusable as error:
+                # Nothing here gets better by itself.
+                return decide.Decision(Step.REPORT, error.msg)
+            except exceptions.DMCloneException as error:
+                self._hindrances.met(lv, error)
+                return decide.Decision(Step.WAIT, error.msg)
+            if found != volume:
+                volume = found
+                continue
+            if decision.step in _ENDS:
+                self._hindrances.over(lv)
+                return decision
+            if decision.ask and not self._ask(decision, unit, answers):
+                return decide.Decision(Step.WAIT, 'a peer does not answer')
+        LOG.error('LV %(lv)s takes no end of steps, the last is %(step)s.',
+                  {'lv': lv, 'step': decision.step})
+        return decide.Decision(Step.WAIT, 'too many steps')
+
+    def _one_step(self, lv: str, volume: str,
+                  answers: dict[str, typing.Any]) -> tuple[
+                      decide.Decision, str]:
+        """Decide once more under the lock, and take the step.
+
+        :returns: also whose lock has to be taken; nothing was done without
+        """
+        with self._world.locks.volume(volume, LOCK_SECONDS):
+            decision, known = self._decide_now(lv, answers)
+            found = known.row.id if known.row else volume
+            idle = found != volume or decision.step in _ENDS
+            if not idle and not decision.ask:
+                actions.take(self._world, decision, known)
+        if not idle and decision.step in _REMOVALS:
+            self._remove(lv, volume, answers)
+        return decision, found
+
+    def _remove(self, lv: str, volume: str,
+                answers: dict[str, typing.Any]) -> None:
+        """Erase and delete an LV that was stripped.
+
+        The erasure takes long and is done without the lock; whether the LV
+        may go is decided once more after it.
+        """
+        teardown.erase(self._world.host, inspect.refresh(self._world.host, lv))
+        with self._world.locks.volume(volume, LOCK_SECONDS):
+            decision, known = self._decide_now(lv, answers)
+            if decision.step in _REMOVALS:
+                teardown.teardown(self._world.host, known.unit)
+
+    def _decide_now(self, lv: str, answers: dict[str, typing.Any]) -> tuple[
+            decide.Decision, observed.Facts]:
+        unit = inspect.refresh(self._world.host, lv)
+        known = dataclasses.replace(
+            self._facts(unit, self._rows([unit])), **answers)
+        return decide.decide(known), known
+
+    def _ask(self, decision: decide.Decision, unit: state.Unit,
+             answers: dict[str, typing.Any]) -> bool:
+        """Put the question; whether it was answered.
+
+        Only the home node may hold the volume's lock meanwhile: the node
+        that is asked takes none.
+        """
+        ask, lv = decision.ask, unit.lv
+        assert ask is not None
+        here = records.Location(self._world.settings.node, lv)
+        try:
+            if decision.step is Step.ASK_SHOW:
+                answers['shown'][ask] = self._world.peers.show(ask.node,
+                                                               ask.lv)
+            elif decision.step is Step.CLAIM:
+                assert unit.tags.volume is not None
+                self._world.peers.hand_over(
+                    ask.node, unit.tags.volume, here,
+                    self._world.settings.pool)
+            else:
+                answers['agreed'][ask.node] = self._world.peers.agrees(
+                    ask.node, unit.tags.volume or '', here)
+        except (exceptions.PeerAway, exceptions.PeerRefused) as error:
+            LOG.info('LV %(lv)s waits: %(error)s',
+                     {'lv': lv, 'error': error.msg})
+            return False
+        return True
+
+    def settle(self, row: rows.Row) -> tuple[decide.Decision, observed.Facts]:
+        """Undo or repair what is open on the home LV of a volume.
+
+        For entry points; the caller holds the volume's lock. What can take
+        long or needs the lender is left to the thread. A copy that cannot
+        be assembled is reported: a server can still be detached from it.
+        """
+        lv = row.lv
+        answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
+        for _ in range(MAX_STEPS):
+            decision, known = self._decide_now(lv, answers)
+            if decision.ask and self._ask(decision, known.unit, answers):
+                continue
+            if decision.step not in _SETTLING:
+                break
+            try:
+                actions.take(self._world, decision, known)
+            except exceptions.CopyUnusable as error:
+                decision = decide.Decision(Step.REPORT, error.msg)
+                break
+        self.nominate(lv)
+        return decision, known
+
+
+def _spawn(function: typing.Callable[..., None],
+           *arguments: typing.Any) -> None:
+    threading.Thread(target=function, args=arguments, daemon=True,
+                     name='dmclone-step').start()

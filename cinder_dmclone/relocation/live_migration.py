@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The relocation of a volume whose server is live-migrated.
+
+::
+
+    home node A                                node B
+    -----------                                ------
+    offer     as for any relocation
+    prepare   ------------------------------>  a copy whose front is gated
+              ... the server moves: it may run on either node ...
+                                               its first write waits
+    hand over <------------------------------  claim
+              gate, flush, commit
+              ------------------------------>  adopt: open the gate, hydrate
+
+Until the commit nothing that was written on B has been acknowledged, so the
+offer can be withdrawn at any time; after it nothing can be written on A.
+"""
+
+from __future__ import annotations
+
+from oslo_utils import excutils
+
+from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
+from cinder_dmclone import records
+from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import write_gate
+from cinder_dmclone.world import World
+
+
+def offer(world: World, row: rows.Row, peer: str,
+          purpose: rows.Purpose) -> str:
+    """Have a gated copy built on ``peer``; the caller holds the lock.
+
+    A repeated request finds the offer and gets the same path.
+
+    :returns: the path of the copy's front
+    :raises CannotRelocate, PeerAway, PeerRefused, RowChanged: nothing is
+        left behind that the reconciler does not clean up
+    """
+    room = coordinator.find_room(world, row, peer)
+    if row.offer is None:
+        row = coordinator.offer(world, row, peer, purpose)
+    elif row.offer.node != peer:
+        raise exceptions.CannotRelocate(
+            volume=row.id, node=world.settings.node, peer=peer,
+            reason=f'a live migration to {row.offer.node} is under way; if '
+            'it is not, delete the attachment there (openstack volume '
+            'attachment delete)')
+    with coordinator.undone(world, row):
+        path = coordinator.prepare_there(world, row, room, purpose)
+        # Ready before the server's first write has to wait for it.
+        write_gate.prepare(world.host, inspect.refresh(world.host, row.lv))
+    return path
+
+
+def hand_over(world: World, row: rows.Row, copy: records.Location,
+              pool: str) -> None:
+    """Make the offered copy the volume; the caller holds the lock.
+
+    A front that is open here is gated first; if anything fails it is opened
+    again.
+
+    :param pool: the pool of the copy's node
+    :raises CannotRelocate: if this copy is not offered to a server that can
+        be there already, or if somebody else uses the volume here
+    :raises DatabaseAway: the front stays gated until the outcome is known
+    """
+    attachment = row.migration
+    if row.offer != copy or not attachment or (
+            attachment.status != 'attached'):
+        raise exceptions.CannotRelocate(
+            volume=row.id, node=world.settings.node, peer=copy.node,
+            reason=f'{copy} is not offered to a server that may be there')
+    try:
+        coordinator.seal(world, row, live=True)
+        coordinator.commit(world, row, pool,
+                           rows.Purpose(attachment.id, live=True))
+    except exceptions.DatabaseAway:
+        raise
+    except Exception:
+        with excutils.save_and_reraise_exception():
+            write_gate.open(world.host, inspect.refresh(world.host, row.lv))

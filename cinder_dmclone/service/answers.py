@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this node answers other nodes.
+
+Whatever a message says, it is acted upon only if a fresh row, read under
+this node's own lock, says the same. Questions take no lock.
+"""
+
+from __future__ import annotations
+
+import typing
+
+from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
+from cinder_dmclone.host.dm import metadata
+from cinder_dmclone.peers import messages
+from cinder_dmclone.reconcile import reconciler
+from cinder_dmclone import records
+from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.relocation import live_migration
+from cinder_dmclone.stack import inspect
+from cinder_dmclone import units
+from cinder_dmclone.world import World
+
+
+class Answers:
+    """The questions and requests of peers."""
+
+    def __init__(self, world: World,
+                 loop: reconciler.Reconciler) -> None:
+        self._world = world
+        self._host = world.host
+        self._loop = loop
+        self._node = world.settings.node
+
+    def room(self, size: int) -> messages.Room:
+        """What this node could take in; takes no lock.
+
+        :param size: of the volume it is about, in bytes
+        :raises NoRoom: if there is none for the clone's metadata
+        """
+        world, settings = self._world, self._world.settings
+        report = world.host.group.report()
+        shared = world.host.meta_group.name == world.host.group.name
+        meta = report if shared else world.host.meta_group.report()
+        needed = int(metadata.size(units.Bytes(size), settings.region_size))
+        needed += -needed % meta.extent_size
+        if meta.free < needed:
+            raise exceptions.NoRoom(group=meta.name, node=self._node,
+                                    needed=needed, free=meta.free)
+        return messages.Room(
+            pool=settings.pool, group=report.uuid,
+            free=report.free - (needed if shared else 0),
+            block=report.block_size, initiator=world.host.importer.initiator())
+
+    def prepare(self, copy: messages.Copy, group: str, front: bool,
+                gated: bool, seconds: float) -> str:
+        """Build an offered copy; see ``relocation.prepare``."""
+        mine = self._host.group.report().uuid
+        if group != mine:
+            raise exceptions.PeerRefused(
+                node=self._node, what='to prepare a copy',
+                reason=f'its volume group is {mine}, not {group}; is there '
+                'another node of this name?')
+        with self._locked(copy.volume):
+            try:
+                return coordinator.prepare(self._world, copy, front, gated,
+                                           seconds)
+            finally:
+                self._loop.nominate(copy.lv)
+
+    def hand_over(self, volume_id: str, copy: records.Location,
+                  pool: str) -> None:
+        """Make an offered copy the volume; see ``handover.hand_over``."""
+        with self._world.locks.volume(volume_id, reconciler.LOCK_SECONDS):
+            row = self._row(volume_id)
+            if row.owner == copy:
+                # The answer to an earlier request was lost.
+                return
+            self._require_home(row)
+            try:
+                live_migration.hand_over(self._world, row, copy, pool)
+            finally:
+                # The server there waits: what is left to do here can wait.
+                self._loop.nominate(row.lv, reconciler.SOONEST)
+
+    def discard(self, volume_id: str, lv: str) -> None:
+        """Destroy a withdrawn copy; see ``relocation.discard``."""
+        with self._world.locks.volume(volume_id, reconciler.LOCK_SECONDS):
+            coordinator.discard(self._world, volume_id, lv)
+
+    def agrees(self, volume_id: str, copy: records.Location) -> bool:
+        """Whether a copy elsewhere may go; takes no lock.
+
+        A copy's LV is never offered twice: once this is true it stays true.
+        """
+        row = self._world.rows.get(volume_id)
+        return bool(row and copy not in (row.owner, row.offer, row.source))
+
+    def show(self, lv: str) -> messages.Shown:
+        """What this node has under an LV uuid, now; takes no lock."""
+        report = self._host.group.report()
+        unit = inspect.refresh(self._host, lv)
+        own = unit.tags.own
+        if unit.data is None:
+            state = 'missing'
+        elif unit.tags.copy:
+            state = 'copy'
+        elif not own or unit.unreadable:
+            state = 'unclear'
+        elif unit.tags.source or unit.assembled:
+            state = 'hydrating'
+        else:
+            state = 'complete'
+        return messages.Shown(
+            state=state, generation=own.generation if own else 0,
+            size=unit.data.size if unit.data else 0, group=report.uuid)
+
+    def nudge(self, volume_id: str) -> None:
+        """Look at a volume soon."""
+        self._loop.nominate(volume_id)
+
+    # -- helpers ------------------------------------------------------------
+
+    def _locked(self, volume_id: str) -> typing.ContextManager[None]:
+        return self._world.locks.volume(volume_id,
+                                        self._world.settings.budget)
+
+    def _row(self, volume_id: str) -> rows.Row:
+        row = self._world.rows.get(volume_id)
+        if row is None or row.deleted:
+            raise exceptions.CannotServe(
+                volume=volume_id, node=self._node,
+                reason='the database has no such volume')
+        return row
+
+    def _require_home(self, row: rows.Row) -> None:
+        if row.node != self._node:
+            raise exceptions.NotHome(volume=row.id, owner=row.node,
+                                     node=self._node)

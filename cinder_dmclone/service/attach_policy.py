@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is asking for a volume, and how it is served: a pure decision."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import typing
+
+from cinder_dmclone.database import rows
+
+
+class How(enum.Enum):
+    """The ways to serve a connection."""
+
+    FRONT = 'a server on this node'
+    LOCAL = "this node's own services: backup, image copy, migration"
+    RELOCATE = 'a server on a peer: the volume moves there'
+    LIVE = 'a server that is live-migrated to a peer'
+    ISCSI = 'anybody else, in place over iSCSI'
+    REFUSE = 'not at all'
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """How to serve; for a relocation the attachment and the peer."""
+
+    how: How
+    attachment: str | None = None
+    peer: str | None = None
+    why: str = ''
+
+
+def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
+          host: str, peer: str | None, peer_up: bool) -> Placement:
+    """How a connector is served by the volume's home node on ``host``.
+
+    A volume moves only for a server: an attachment that waits for this
+    connector, in a volume that nothing else works on. Backups, image copies,
+    generic migration and Glance are told apart by that
+    (a connector's host alone says nothing, they run on compute nodes too).
+
+    :param peer: the node on the connector's host, if it has this backend
+    """
+    asking = connector.get('host')
+    waiting = _waiting(row, asking)
+    broken = row.status.startswith('error')
+    if asking == host:
+        attached = waiting or any(a.host == host for a in row.attachments)
+        if attached or not broken:
+            return Placement(How.FRONT if attached else How.LOCAL)
+    if broken:
+        return Placement(How.REFUSE, why=f'its status is {row.status}')
+    server = (waiting is not None and waiting.instance is not None
+              and row.status in rows.ATTACH_STATUSES
+              and row.migration_status in rows.SETTLED_MIGRATION)
+    if server and peer:
+        return _for_server(row, typing.cast(rows.Attachment, waiting), peer,
+                           peer_up, host)
+    if not connector.get('initiator'):
+        return Placement(
+            How.REFUSE, why=f'host {asking} has no cinder-volume service '
+            'of this backend, and its connector names no iSCSI initiator')
+    return Placement(How.ISCSI)
+
+
+def _waiting(row: rows.Row, asking: str | None) -> rows.Attachment | None:
+    """The attachment this request is for."""
+    fits = [a for a in row.attachments
+            if (not a.connected or a.host == asking)
+            and a.status in ('reserved', 'attaching')]
+    # A retry finds its own connector already written down.
+    fits.sort(key=lambda a: not a.connected)
+    return fits[0] if fits else None
+
+
+def _for_server(row: rows.Row, waiting: rows.Attachment, peer: str,
+                peer_up: bool, host: str) -> Placement:
+    others = [a for a in row.attachments if a.id != waiting.id
+              and not _left_behind(a, waiting)]
+    live = bool(others) and _migrates(others, waiting, host)
+    if others and not live:
+        return Placement(
+            How.REFUSE, why='it has another attachment '
+            f'({others[0].id}, {others[0].host or "reserved"}). If no '
+            'server uses that one, delete it (openstack volume attachment '
+            'delete) and try again')
+    if not peer_up:
+        return Placement(
+            How.REFUSE, why=f'the cinder-volume service of {peer} is down; '
+            'the volume stays where it is')
+    return Placement(How.LIVE if live else How.RELOCATE,
+                     attachment=waiting.id, peer=peer)
+
+
+def _migrates(others: list[rows.Attachment], waiting: rows.Attachment,
+              host: str) -> bool:
+    """Whether the server that waits is the one that has the volume here."""
+    return (len(others) == 1 and others[0].host == host
+            and others[0].instance == waiting.instance)
+
+
+def _left_behind(other: rows.Attachment, waiting: rows.Attachment) -> bool:
+    """Whether an attachment may remain of an earlier try for the server.
+
+    Cinder leaves one that never got its connector when the request for it
+    fails (``API.attachment_create``).
+    """
+    return not other.connected and other.instance == waiting.instance

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where requests of other nodes arrive: a small server beside the manager's.
+
+A message names volume, LV and generation, and its receiver acts only if a
+fresh row, read under its own lock, still says so. Only classes of
+``cinder.exception`` cross the wire (``cinder.rpc.ALLOWED_EXMODS``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+from cinder import exception
+from cinder import rpc
+from oslo_log import log as logging
+import oslo_messaging as messaging
+
+from cinder_dmclone import exceptions
+from cinder_dmclone.peers import messages
+from cinder_dmclone import records
+from cinder_dmclone.service import entry_points
+
+LOG = logging.getLogger(__name__)
+
+
+class Endpoint:
+    """The receiving side; every method is a call on the node's service."""
+
+    target = messaging.Target(version=messages.VERSION)
+
+    def __init__(self, node: entry_points.NodeService) -> None:
+        self._node = node
+
+    def room(self, context: typing.Any, size: int) -> dict:
+        with _crossing():
+            return dataclasses.asdict(self._node.room(size))
+
+    def prepare(self, context: typing.Any, copy: dict, group: str,
+                front: bool, gated: bool, seconds: float) -> str:
+        with _crossing():
+            copy['lender'] = records.Location.parse(copy['lender'])
+            return self._node.prepare(messages.Copy(**copy), group, front,
+                                      gated, seconds)
+
+    def hand_over(self, context: typing.Any, volume: str, copy: str,
+                  pool: str) -> None:
+        with _crossing():
+            self._node.hand_over(volume, records.Location.parse(copy), pool)
+
+    def discard(self, context: typing.Any, volume: str, lv: str) -> None:
+        with _crossing():
+            self._node.discard(volume, lv)
+
+    def agrees(self, context: typing.Any, volume: str, lv: str) -> bool:
+        with _crossing():
+            return self._node.agrees(volume, records.Location.parse(lv))
+
+    def show(self, context: typing.Any, lv: str) -> dict:
+        with _crossing():
+            return dataclasses.asdict(self._node.show(lv))
+
+    def connect(self, context: typing.Any, volume: str,
+                connector: dict) -> dict:
+        with _crossing():
+            return self._node.connect(volume, connector, proxied=True)
+
+    def disconnect(self, context: typing.Any, volume: str,
+                   connector: dict | None, force: bool) -> bool:
+        with _crossing():
+            return self._node.disconnect(volume, connector, force,
+                                         proxied=True)
+
+    def nudge(self, context: typing.Any, volume: str) -> None:
+        self._node.nudge(volume)
+
+
+class _crossing:
+    """Turn this driver's errors into one that every node can read."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type | None, error: BaseException | None,
+                 trace: object) -> None:
+        if isinstance(error, exceptions.DMCloneException):
+            LOG.warning('Refusing a request of another node: %s', error.msg)
+            raise exception.CinderException(error.msg) from error
+        if isinstance(error, Exception) and not isinstance(
+                error, exception.CinderException):
+            # Built-in errors would cross as themselves, and be taken for
+            # the caller's own.
+            LOG.exception('A request of another node failed.')
+            raise exception.CinderException(
+                f'{type(error).__name__}: {error}') from error
+
+
+def serve(node: str, service_: entry_points.NodeService) -> typing.Any:
+    """Start answering other nodes; only when the driver is up."""
+    server = rpc.get_server(
+        messaging.Target(topic=messages.TOPIC, server=node),
+        [Endpoint(service_)])
+    server.start()
+    return server

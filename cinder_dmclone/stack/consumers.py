@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consumers: the devices that a volume is used by on this node."""
+
+from __future__ import annotations
+
+from cinder_dmclone import exceptions
+from cinder_dmclone.host.dm import device
+from cinder_dmclone.host.dm import table
+from cinder_dmclone.host import lvm
+from cinder_dmclone import names
+from cinder_dmclone.ports import Host
+from cinder_dmclone.stack import state
+from cinder_dmclone import units
+
+
+def consumer_table(unit: state.Unit) -> table.Table:
+    """What every consumer maps to: ``top``, and what lies beyond it.
+
+    A volume extended while hydrating has its new end on the data LV alone,
+    since the clone keeps its source's size.
+    """
+    data = active_data(unit)
+    whole = data.size.to_sectors()
+    clone = _clone_in_use(unit)
+    if clone is None and unit.tags.source:
+        raise exceptions.CopyUnusable(
+            lv=unit.lv, volume=unit.tags.volume, node='this node',
+            reason='it is not complete, and its clone is not there')
+    if clone is None:
+        return table.Table.single(whole, table.Linear(data.devnum))
+    old = clone.table.length
+    segments = [table.Segment(units.Sectors(0), old,
+                              table.Linear(clone.devnum))]
+    if whole > old:
+        segments.append(table.Segment(
+            old, units.Sectors(whole - old),
+            table.Linear(data.devnum, old)))
+    return table.Table(tuple(segments))
+
+
+def consume(host: Host, unit: state.Unit, name: names.DeviceName) -> None:
+    """Make a consumer device."""
+    host.dm.apply(str(name), consumer_table(unit),
+                  readonly=name.kind is names.Kind.LOAN)
+
+
+def drop(host: Host, unit: state.Unit, name: names.DeviceName) -> None:
+    """Remove a consumer device, and first what exports it.
+
+    :raises DeviceBusy: if somebody has it open
+    """
+    for iqn in unit.exports_of(name):
+        host.exporter.remove(iqn)
+    host.dm.remove(str(name))
+
+
+def top(unit: state.Unit) -> str:
+    """'major:minor' of what the consumers lead to."""
+    clone = _clone_in_use(unit)
+    return clone.devnum if clone else active_data(unit).devnum
+
+
+def openers(host: Host, unit: state.Unit) -> int:
+    """How often the volume is open on this node, as the kernel counts.
+
+    What was swapped out keeps the data LV open until it is removed: the clone,
+    and the source if it was pointed there.
+    """
+    count = host.dm.open_count(top(unit))
+    if unit.tags.source:
+        return count
+    clone = unit.device(names.clone(unit.lv))
+    if clone:
+        count += host.dm.open_count(clone.devnum) - 1
+    source = unit.device(names.source(unit.lv))
+    if source and source.table.has_path(active_data(unit).devnum):
+        count -= 1
+    return count
+
+
+def _clone_in_use(unit: state.Unit) -> device.Device | None:
+    """The clone, unless its consumers have been led past it.
+
+    Whatever led to it again would keep it from being removed.
+    """
+    return unit.device(names.clone(unit.lv)) if unit.tags.source else None
+
+
+def flush(host: Host, unit: state.Unit) -> None:
+    """Make durable what was written to a volume on this node."""
+    clone = [names.clone(unit.lv).path] if unit.assembled else []
+    # Beyond a clone lies what a volume was extended by meanwhile.
+    host.dm.flush(*clone, active_data(unit).path)
+
+
+def active_data(unit: state.Unit) -> lvm.LogicalVolume:
+    """The data LV.
+
+    :raises CopyUnusable: if it is missing or not active
+    """
+    if unit.data is None or not unit.data.devnum:
+        raise exceptions.CopyUnusable(
+            lv=unit.lv, volume=unit.tags.volume, node='this node',
+            reason='its LV is missing or not active')
+    return unit.data

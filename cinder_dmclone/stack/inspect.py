@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding out what this node has: all its LVs cost the same few commands."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import typing
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import names
+from cinder_dmclone.ports import Host
+from cinder_dmclone import records
+from cinder_dmclone.stack.state import Unit
+
+
+def collect(host: Host) -> dict[str, Unit]:
+    """All units of this node, by LV uuid."""
+    found: dict[str, dict[str, typing.Any]] = collections.defaultdict(dict)
+    _collect_lvs(host, found)
+    _collect_devices(host, found)
+    _collect_exports(host, found)
+    units = {lv: Unit(lv=lv, **fields) for lv, fields in found.items()}
+    return {lv: _with_disk(host, unit) for lv, unit in units.items()}
+
+
+def _collect_lvs(host: Host,
+                 found: dict[str, dict[str, typing.Any]]) -> None:
+    groups = {group.name: group for group in (host.group, host.meta_group)}
+    reports = {name: group.report().lvs for name, group in groups.items()}
+    for group_name, lvs in reports.items():
+        for name, lv in lvs.items():
+            uuid = names.lv_uuid(name)
+            if not uuid:
+                continue
+            try:
+                tags = records.Tags.parse(lv.tags)
+            except exceptions.BadRecord as error:
+                found[uuid]['unreadable'] = error.msg
+                tags = records.Tags()
+            if name == names.meta_lv(uuid):
+                found[uuid].update(meta=lv, meta_tag=tags.meta)
+            elif group_name == host.group.name:
+                found[uuid].update(data=lv, tags=tags)
+
+
+# The devices whose status matters, and the field of a unit it is for.
+_WITH_STATUS = {names.Kind.CLONE: 'clone', names.Kind.SOURCE: 'source',
+                names.Kind.HOLD: 'hold'}
+
+
+def _collect_devices(host: Host,
+                     found: dict[str, dict[str, typing.Any]]) -> None:
+    for text, device_found in host.dm.devices().items():
+        name = names.DeviceName.parse(text)
+        if not name or name.lv not in found:
+            # Another backend's: its LV is in another volume group.
+            continue
+        fields = found[name.lv]
+        fields.setdefault('devices', {})[name] = device_found
+        if name.kind in _WITH_STATUS:
+            fields[_WITH_STATUS[name.kind]] = device_found.status
+        if name.kind is names.Kind.HOLD:
+            fields['held_writes'] = host.dm.writes_under_way(
+                device_found.devnum)
+
+
+def _collect_exports(host: Host,
+                     found: dict[str, dict[str, typing.Any]]) -> None:
+    """Sort exports by LV; half-made ones, without a device, too."""
+    prefix = host.settings.target_prefix
+    expected = {names.serve_iqn(prefix, lv): lv for lv in found}
+    for lv, fields in found.items():
+        for tag in fields.get('tags', records.Tags()).lent:
+            expected[names.loan_iqn(prefix, lv, tag.lv, tag.generation)] = lv
+    for iqn, export in host.exporter.list().items():
+        name = names.DeviceName.parse(export.device.rpartition('/')[2])
+        owner = name.lv if name else expected.get(iqn)
+        if owner in found:
+            found[owner].setdefault('exports', {})[iqn] = export
+
+
+def _with_disk(host: Host, unit: Unit) -> Unit:
+    if not unit.tags.source:
+        return unit
+    return dataclasses.replace(
+        unit, disk=host.importer.disk(unit.tags.source.iqn))
+
+
+def refresh(host: Host, lv: str) -> Unit:
+    """The unit as it is now."""
+    return collect(host).get(lv) or Unit(lv)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node knows about one of its LVs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cinder_dmclone.host.dm import device as dm_device
+from cinder_dmclone.host.dm import status
+from cinder_dmclone.host.dm import table
+from cinder_dmclone.host.iscsi import exporter
+from cinder_dmclone.host import lvm
+from cinder_dmclone import names
+from cinder_dmclone import records
+from cinder_dmclone.sysfs import sessions
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """One data LV (by uuid) and everything of this node built on it."""
+
+    lv: str
+    data: lvm.LogicalVolume | None = None
+    tags: records.Tags = records.Tags()
+    meta: lvm.LogicalVolume | None = None
+    meta_tag: records.Meta | None = None
+    unreadable: str | None = None
+    devices: dict[names.DeviceName, dm_device.Device] = dataclasses.field(
+        default_factory=dict)
+    clone: status.CloneStatus | None = None
+    source: status.MultipathStatus | None = None
+    hold: status.MultipathStatus | None = None
+    held_writes: int = 0
+    exports: dict[str, exporter.ExportState] = dataclasses.field(
+        default_factory=dict)
+    disk: sessions.Disk | None = None
+
+    def of_kind(self, *kinds: names.Kind) -> list[names.DeviceName]:
+        return [name for name in self.devices if name.kind in kinds]
+
+    def device(self, name: names.DeviceName) -> dm_device.Device | None:
+        return self.devices.get(name)
+
+    def is_open(self, name: names.DeviceName) -> bool:
+        found = self.devices.get(name)
+        return bool(found and found.open_count)
+
+    def exports_of(self, name: names.DeviceName) -> dict[
+            str, exporter.ExportState]:
+        """What exports a consumer, by IQN."""
+        return {iqn: export for iqn, export in self.exports.items()
+                if export.device == name.path}
+
+    def is_held(self, name: names.DeviceName) -> bool:
+        """Whether somebody uses a consumer; an export holds its own."""
+        exports = self.exports_of(name)
+        if exports:
+            return any(export.sessions for export in exports.values())
+        return self.is_open(name)
+
+    @property
+    def front(self) -> names.DeviceName | None:
+        return next(iter(self.of_kind(names.Kind.FRONT)), None)
+
+    @property
+    def iqn(self) -> str | None:
+        """The target this LV hydrates from, or has just hydrated from."""
+        holder = self.tags.source or self.meta_tag
+        return holder.iqn if holder else None
+
+    @property
+    def assembled(self) -> bool:
+        """Whether the clone is there."""
+        return names.clone(self.lv) in self.devices
+
+    @property
+    def queues(self) -> bool:
+        """Whether I/O waits while the lender is away, instead of failing."""
+        source = self.devices.get(names.source(self.lv))
+        return source is not None and source.table.queues
+
+    @property
+    def has_path(self) -> bool:
+        """Whether the lender can be read."""
+        return bool(self.source and self.source.usable and self.disk)
+
+    def missing_loans(self, borrower: records.Location) -> tuple[
+            records.Lent, ...]:
+        """What is lent to a borrower and not exported to it."""
+        return tuple(tag for tag in self.tags.lent
+                     if tag.borrower == borrower and not self._lends(tag))
+
+    def _lends(self, tag: records.Lent) -> bool:
+        name = names.loan(self.lv, tag.lv)
+        return name in self.devices and any(
+            export.enabled and tag.initiator in export.initiators
+            for export in self.exports_of(name).values())
+
+    @property
+    def write_waits(self) -> bool:
+        """Whether something was written to the gated front."""
+        return self.alarmed and self.held_writes > 0
+
+    @property
+    def alarmed(self) -> bool:
+        """Whether the path of the hold has failed, as a write makes it."""
+        return self.hold is not None and not self.hold.usable
+
+    @property
+    def writes_pass(self) -> bool:
+        """Whether the gate is open, though a front may still lead to it."""
+        sluice = self.devices.get(names.sluice(self.lv))
+        return (sluice is not None and sluice.table.has(table.Linear)
+                and not self.alarmed)
+
+    def gated(self, name: names.DeviceName) -> bool:
+        """Whether writes to a front wait."""
+        found = self.devices.get(name)
+        return found is not None and found.table.has(table.Gate)
+
+    def fenced(self, name: names.DeviceName) -> bool:
+        """Whether a front answers with errors only."""
+        found = self.devices.get(name)
+        return found is not None and found.table.has(table.Error)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a relocation left something here to finish or undo."""
+        return bool(self.tags.copy or self.tags.source or self.tags.lent
+                    or self.meta or self.unreadable
+                    or self.of_kind(names.Kind.CLONE, names.Kind.SOURCE,
+                                    names.Kind.LOAN, *names.GATE))

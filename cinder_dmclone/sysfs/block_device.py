@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Block devices in sysfs."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+
+def folder(path: str) -> pathlib.Path:
+    """The sysfs directory of a block device.
+
+    :raises OSError: if there is no such device
+    """
+    number = os.stat(path).st_rdev
+    return pathlib.Path(
+        f'/sys/dev/block/{os.major(number)}:{os.minor(number)}')
