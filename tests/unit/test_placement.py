@@ -164,9 +164,13 @@ class OtherTest(base.TestCase):
         self.assertIn('c has no cinder-volume service', found.why)
 
     def test_unknown_connector_fields_change_nothing(self) -> None:
-        found = place(row('reserved', reserved()), colour='blue',
-                      mountpoint='/dev/vdb', multipath=True)
-        self.assertIs(How.RELOCATE, found.how)
+        for host, how in (('a', How.FRONT), ('b', How.RELOCATE),
+                          ('glance', How.ISCSI)):
+            found = place(row('reserved', reserved()), host,
+                          peer=host != 'glance', colour='blue', ip=7,
+                          mountpoint='/dev/vdb', multipath='perhaps',
+                          nested={'x': [1, {}]}, wwpns=[''])
+            self.assertIs(how, found.how)
 
     def test_attachment_of_another_connector_is_not_taken(self) -> None:
         found = place(row('attaching', attached('c', 'new', 'attaching')))
