@@ -43,12 +43,3 @@ class StatementsTest(unittest.TestCase):
             'SELECT volumes.id, services_1.id FROM volumes LEFT OUTER JOIN '
             'services AS services_1 ON 1',
             'UPDATE volumes SET host=1']))
-
-
-class CostTest(unittest.TestCase):
-
-    def test_the_most_frequent_programs_come_first(self) -> None:
-        cost = account.Cost(1.0, account.programs(
-            _record('lvm') + _record('dmsetup') + _record('dmsetup')
-            + _record('sync')), account.Statements(0, 0))
-        self.assertEqual('dmsetup 2, lvm 1', cost.most(2))

@@ -45,16 +45,6 @@ class AimTest(unittest.TestCase):
 
 class OutputTest(unittest.TestCase):
 
-    def test_a_table_has_a_line_for_each_figure_and_note(self) -> None:
-        lines = figures.table([
-            figures.Figure('stall', 60.4, 'ms', 'without 3 ms',
-                           figures.Aim(100, most=True)),
-            figures.Figure('processes', 187)])
-        self.assertEqual(3, len(lines))
-        self.assertRegex(lines[0], r'^stall +60\.4 ms  aim <= 100: met$')
-        self.assertEqual('    without 3 ms', lines[1])
-        self.assertRegex(lines[2], r'^processes +187$')
-
     def test_a_file_holds_samples_and_verdicts(self) -> None:
         text = figures.report([
             figures.Figure('x', 1.5, aim=figures.Aim(2),
