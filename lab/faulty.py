@@ -17,6 +17,8 @@ import signal
 import time
 import typing
 
+from oslo_config import cfg
+
 from cinder_dmclone import driver, units
 from cinder_dmclone.world import World
 
@@ -27,12 +29,18 @@ HOLD = '/run/cinder/dmclone-hold'
 
 HOST_PORTS = ('group', 'meta_group', 'dm', 'exporter', 'importer')
 PORTS = ('rows', 'peers')
+# An option of the backend's section: how many bytes a GiB of Cinder's has
+# here. Cinder knows no smaller volumes, and most of what tests show does not
+# take that many regions.
+GIB = cfg.IntOpt('lab_gib', default=units.GIB)
 
 
 class FaultyDriver(driver.DMCloneVolumeDriver):
     """The product's driver, mortal at every step."""
 
     def make_world(self) -> World:
+        self.configuration.append_config_values([GIB])
+        units.GIB = self.configuration.lab_gib
         real = super().make_world()
         host = _wrapped(real.host, HOST_PORTS)
         return _wrapped(dataclasses.replace(real, host=host), PORTS)

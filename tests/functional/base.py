@@ -19,7 +19,7 @@ from tests.functional import faults
 if typing.TYPE_CHECKING:
     from lab.lab import LabNode
 
-GIB = 1 << 30
+GIB = environment.GIB
 # For what reads or writes a whole volume.
 LONG_SECONDS = 900
 # Less than service_down_time by more than report_interval (lab/config.py).
@@ -145,12 +145,29 @@ class FunctionalTest(faults.Faults):
 
     volatile = False
     driver = FAULTY_DRIVER
+    # What the last test that passed has left is looked for when the class
+    # ends; the next test looks for what the one before has left.
+    _last: typing.ClassVar[FunctionalTest | None] = None
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        last, cls._last = cls._last, None
+        if last:
+            findings = last._new_findings()
+            if findings:
+                environment.collect_logs(f'{last.id()}.afterwards',
+                                         last.checker.states, last.lab)
+                raise AssertionError(f'left behind by {last.id()} or one '
+                                     f'before it: {findings}')
+        super().tearDownClass()
 
     def setUp(self) -> None:
         super().setUp()
+        self.failed = False
         self.lab = environment.lab(self.volatile, self.driver)
         self.node1, self.node2 = self.lab.nodes[:2]
-        self.checker = checker.Checker(self.lab)
+        self.checker = checker.Checker(self.lab,
+                                       environment.gib(self.volatile))
         self.volumes: list[str] = []
         self.addOnException(self._keep_logs)
         self.addCleanup(self._finish)
@@ -161,6 +178,7 @@ class FunctionalTest(faults.Faults):
     # -- after the test -----------------------------------------------------
 
     def _keep_logs(self, info: typing.Any) -> None:
+        self.failed = True
         try:
             self.checker.look()
         except (LabError, OSError) as error:
@@ -168,12 +186,15 @@ class FunctionalTest(faults.Faults):
         environment.keep_logs(self, self.checker.states, self.lab)
 
     def _finish(self) -> None:
-        """Check what the test left, remove its volumes, check again."""
+        """Check what the test left, and remove its volumes."""
         _unfinished.append(self.id())
         self.restore()
         findings = self._new_findings()
         self.remove_volumes()
-        findings += self._new_findings()
+        type(self)._last = self
+        if findings or self.failed:
+            findings += self._new_findings()
+            type(self)._last = None
         _unfinished.clear()
         self.assertEqual([], findings, 'left behind')
 
@@ -276,15 +297,19 @@ class FunctionalTest(faults.Faults):
         return Attachment(attachment, volume, node, info['device_path'])
 
     def attach_slowly(self, volume: str, lender: LabNode, borrower: LabNode,
-                      attachment: str | None = None) -> Attachment:
-        """Attach elsewhere; the hydration all but stands still.
+                      attachment: str | None = None,
+                      crawl: bool = False) -> Attachment:
+        """Attach elsewhere; the hydration stands still, or crawls.
 
         It has copied nothing before the brake is on.
         """
         self.freeze(borrower, faults.COPYING)
         at = self.attach(volume, borrower, attachment)
         self.wait_frozen(borrower)
-        self.brake(at, lender)
+        if crawl:
+            self.crawl(at, lender)
+        else:
+            self.brake(at)
         self.thaw(borrower)
         return at
 
@@ -292,11 +317,11 @@ class FunctionalTest(faults.Faults):
         """Detach as Nova does."""
         self.lab.detach_volume(at.id)
 
-    def filled(self, node: LabNode) -> tuple[str, Image]:
+    def filled(self, node: LabNode, gib: int = 1) -> tuple[str, Image]:
         """A detached volume on a node, filled."""
-        volume = self.volume(node)
+        volume = self.volume(node, gib)
         at = self.attach(volume, node)
-        image = self.image()
+        image = self.image(gib * GIB)
         image.fill(at)
         self.detach(at)
         return volume, image

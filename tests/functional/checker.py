@@ -23,7 +23,6 @@ if typing.TYPE_CHECKING:
 PREFIX = 'dmclone-'
 UUID_PREFIX = 'CINDER-DMCLONE-'
 GROUP = 'cinder-volumes'
-GIB = 1 << 30
 # A read that a healthy device answers at once, in seconds.
 READ_SECONDS = 20.0
 # The longest pause between two looks of the reconciler is 60 s, and a slow
@@ -65,10 +64,14 @@ class Row:
 
 
 class Checker:
-    """Looks at a lab until it is clean or the limit is over."""
+    """Looks at a lab until it is clean or the limit is over.
 
-    def __init__(self, lab: Lab) -> None:
+    ``gib`` is what a GiB of Cinder's has there.
+    """
+
+    def __init__(self, lab: Lab, gib: int) -> None:
         self._lab = lab
+        self._gib = gib
         self._found: dict[str, inventory.Inventory] = {}
         self.states = ''
 
@@ -108,10 +111,8 @@ class Checker:
                        for node in self._lab.nodes}
         for name, found in self._found.items():
             self.states += f'--- {name}\n{found.text}'
-            mine = [row for row in rows if row.node == name]
-            findings += [f'{name}: {text}' for text in (
-                *_volumes(found, mine), *_devices(found, mine),
-                *_targets(found, mine), *_imports(found, rows, name))]
+            findings += [f'{name}: {text}' for text
+                         in compare(name, found, rows, self._gib)]
         return findings
 
     def _unreadable(self) -> list[str]:
@@ -135,7 +136,8 @@ class Checker:
                     'is gone' for volume, name, _ in attachments
                     if volume not in known]
         for row in rows:
-            findings += _row(row, {node.name for node in self._lab.nodes})
+            findings += unsettled(row,
+                                  {node.name for node in self._lab.nodes})
         # A volume that was never made anywhere.
         return [row for row in rows if row.provider_id], findings
 
@@ -159,7 +161,19 @@ def _unreadable(node: LabNode,
                 yield f'device {name} fails a read: {result.stderr}'
 
 
-def _row(row: Row, nodes: set[str]) -> typing.Iterator[str]:
+def compare(node: str, found: inventory.Inventory, rows: list[Row],
+            gib: int) -> list[str]:
+    """What a node has and the rows do not justify, or the other way round.
+
+    :param rows: of all volumes, on whatever node
+    """
+    mine = [row for row in rows if row.node == node]
+    return [*_volumes(found, mine, gib), *_devices(found, mine),
+            *_targets(found, mine), *_imports(found, rows, node)]
+
+
+def unsettled(row: Row, nodes: set[str]) -> typing.Iterator[str]:
+    """What says of itself that it is not at rest, in a row."""
     name = f'database: volume {row.id}'
     if ';from=' in row.provider_id:
         yield f'{name} still hydrates: {row.provider_id}'
@@ -171,8 +185,8 @@ def _row(row: Row, nodes: set[str]) -> typing.Iterator[str]:
         yield f'{name} is {row.status}'
 
 
-def _volumes(found: inventory.Inventory,
-             rows: list[Row]) -> typing.Iterator[str]:
+def _volumes(found: inventory.Inventory, rows: list[Row],
+             gib: int) -> typing.Iterator[str]:
     wanted = {f'volume-{row.lv}': row for row in rows}
     for name in wanted.keys() - found.volumes.keys():
         yield f'LV {name} of volume {wanted[name].id} is missing'
@@ -184,7 +198,7 @@ def _volumes(found: inventory.Inventory,
         own = f'dmclone.own/{row.generation}/{row.id}'
         if volume.tags != {own}:
             yield f'LV {name} has tags {sorted(volume.tags)}, not {own}'
-        if volume.size < row.size * GIB:
+        if volume.size < row.size * gib:
             yield f'LV {name} has {volume.size} bytes, not {row.size} GiB'
 
 

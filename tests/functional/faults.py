@@ -90,11 +90,17 @@ class Faults(testtools.TestCase):
         assert found is not None
         self.assertLess(*found)
 
-    def brake(self, at: Attachment, lender: LabNode) -> None:
-        """Make a hydration all but stand still: half an hour for 1 GiB.
+    # Nothing of the product is changed by these. A clone that is assembled
+    # anew knows nothing of them.
 
-        Nothing of the product is changed: the clone copies one region at a
-        time, and the lender answers each read late.
+    def brake(self, at: Attachment) -> None:
+        """Make a hydration stand still; only what I/O needs is copied."""
+        self._pace(at, 0, 1)
+
+    def crawl(self, at: Attachment, lender: LabNode) -> None:
+        """Let it copy a region at a time, and the lender read it late.
+
+        So there is always a copy under way.
         """
         self.assertTrue(self._pace(at, 1, 1), 'no clone')
         (loan,) = self._loans(at, lender)

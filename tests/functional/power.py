@@ -11,6 +11,7 @@ from lab import RestError, ledger
 from lab.errors import LabError
 from lab.processes import wait_for
 from tests.functional import base
+from tests.functional import environment
 
 if typing.TYPE_CHECKING:
     from lab import Lab
@@ -66,7 +67,7 @@ class Server:
         self.volume = volume
         self.node = node
         self.at: base.Attachment | None = None
-        self.ledger = ledger.Ledger(owner, base.GIB)
+        self.ledger = ledger.Ledger(owner, environment.FULL_GIB)
         self._lab = lab
         self._attachment = ''
         self._command: Command | None = None

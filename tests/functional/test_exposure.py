@@ -15,12 +15,13 @@ class ExposureTest(base.FunctionalTest):
 
     def test_old_blocks_of_the_disk_are_never_readable(self) -> None:
         """H12: no discard makes a region look copied on a thick LV."""
-        # Where the next LV of node 2 comes to lie.
-        self.node2.run('lvcreate -qq -y -Wn -L 1100M -n filler '
+        # Where the next LV of node 2 comes to lie, and its metadata.
+        mib = (base.GIB >> 20) + 76
+        self.node2.run(f'lvcreate -qq -y -Wn -L {mib}M -n filler '
                        'cinder-volumes')
         self.node2.run(
             f'yes "{MARKER}" | dd of=/dev/cinder-volumes/filler bs=1M '
-            'count=1100 iflag=fullblock oflag=direct; '
+            f'count={mib} iflag=fullblock oflag=direct; '
             'lvremove -qq -y cinder-volumes/filler',
             timeout=base.LONG_SECONDS)
         volume, image = self.filled(self.node1)
@@ -29,7 +30,7 @@ class ExposureTest(base.FunctionalTest):
         self.wait_frozen(self.node2)
         lv = self.row(volume).lv
         under = self.node2.run(
-            f'dd if=/dev/cinder-volumes/volume-{lv} bs=1M skip=1000 count=1 '
+            f'dd if=/dev/cinder-volumes/volume-{lv} bs=1M skip=100 count=1 '
             'iflag=direct', check=False).stdout
         self.assertIn(MARKER, under, 'the LV does not lie on old blocks')
         refused = self.node2.run(['blkdiscard', '-o', '0', '-l', '1048576',

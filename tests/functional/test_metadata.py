@@ -5,16 +5,19 @@ from __future__ import annotations
 from lab import RestError, look
 from tests.functional import base
 
+REGION = 64 << 10
+
 # A second clone on a copy of the metadata tells what the disk knows.
 _PROBE = '''
 set -e
 cd /dev/cinder-volumes
 lvcreate -qq -y -Wn -L 4M -n probe-meta cinder-volumes
-lvcreate -qq -y -Wn -L 1G -n probe-data cinder-volumes
+lvcreate -qq -y -Wn -L {size}b -n probe-data cinder-volumes
 dd if=dmclone-meta-{lv} of=probe-meta bs=4M iflag=direct oflag=direct
-dmsetup create probe-zero --table "0 2097152 zero"
-dmsetup create probe --table "0 2097152 clone /dev/cinder-volumes/probe-meta \
-    /dev/cinder-volumes/probe-data /dev/mapper/probe-zero 128 1 no_hydration"
+dmsetup create probe-zero --table "0 {sectors} zero"
+dmsetup create probe --table "0 {sectors} clone \
+    /dev/cinder-volumes/probe-meta /dev/cinder-volumes/probe-data \
+    /dev/mapper/probe-zero 128 1 no_hydration"
 '''
 _REMOVE = '''
 dmsetup remove --retry probe; dmsetup remove --retry probe-zero
@@ -35,12 +38,14 @@ class MetadataTest(base.FunctionalTest):
         self.release(at, self.node1)
         self.wait_frozen(self.node2)
         try:
-            self.node2.run(_PROBE.format(lv=lv))
+            self.node2.run(_PROBE.format(
+                lv=lv, size=base.GIB, sectors=base.GIB // 512))
             status = self.node2.run('dmsetup status probe').stdout.split()
         finally:
             self.node2.run(_REMOVE, check=False)
             self.thaw(self.node2)
-        self.assertEqual('16384/16384', status[6])
+        regions = base.GIB // REGION
+        self.assertEqual(f'{regions}/{regions}', status[6])
         self.wait_complete(volume)
         self.assert_holds(image, at)
 
@@ -48,7 +53,7 @@ class MetadataTest(base.FunctionalTest):
         """H8: an empty clone would show the volume as it was long ago."""
         volume, image = self.filled(self.node1)
         at = self.attach_slowly(volume, self.node1, self.node2)
-        image.write(at, 5, 40, 6000)
+        image.write(at, 5, 40, base.GIB // 4096 // 41)
         record, lv = self.row(volume).provider_id, self.row(volume).lv
         meta = f'/dev/cinder-volumes/dmclone-meta-{lv}'
         self.node2.reboot()

@@ -42,7 +42,7 @@ class OutageTest(base.FunctionalTest):
 
     def hydrating(self) -> tuple[base.Attachment, base.Image]:
         volume, image = self.filled(self.node1)
-        at = self.attach_slowly(volume, self.node1, self.node2)
+        at = self.attach_slowly(volume, self.node1, self.node2, crawl=True)
         # The source has its path, the copying runs.
         self.wait('the copying', lambda: 'no_hydration' not in look.dmsetup(
             self.node2, 'status', '--noflush', '--target', 'clone'))
@@ -115,7 +115,8 @@ class OutageTest(base.FunctionalTest):
         """
         at, image = self.hydrating()
         (iqn,) = look.sessions(self.node2)
-        self.node1.run('lvcreate -qq -y -Wn -L 1G -n decoy cinder-volumes')
+        self.node1.run(f'lvcreate -qq -y -Wn -L {base.GIB}b -n decoy '
+                       'cinder-volumes')
         # When the service has put the right disk in its place.
         self.addCleanup(self._remove_decoy)
         self.addCleanup(self.restore)

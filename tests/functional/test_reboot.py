@@ -14,7 +14,7 @@ BLOCKS = base.GIB // 4096
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """A volume that hydrates all but not at all, and what it holds."""
+    """A volume that hydrates very slowly, and what it holds."""
 
     at: base.Attachment
     image: base.Image
@@ -37,7 +37,7 @@ class RebootTest(base.FunctionalTest):
     def move(self, lender: LabNode, borrower: LabNode) -> Move:
         """Begin to move a volume and write to it meanwhile."""
         volume, image = self.filled(lender)
-        at = self.attach_slowly(volume, lender, borrower)
+        at = self.attach_slowly(volume, lender, borrower, crawl=True)
         image.write(at, 9, 20, BLOCKS // 21)
         self.assert_hydrating(at)
         return Move(at, image, lender)
@@ -68,7 +68,9 @@ class RebootTest(base.FunctionalTest):
         self.start_services(self.node2)
         list(self.pool.map(self.finish, self.moves))
 
+    @environment.only_long
     def test_both_nodes_lose_power(self) -> None:
+        """On disks that keep everything; test_power has those that do not."""
         for node in (self.node1, self.node2):
             node.power_cut()
         for node in (self.node1, self.node2):

@@ -16,7 +16,9 @@ class RelocationTest(base.FunctionalTest):
     """The main job, through the public API."""
 
     def test_data_is_right_before_during_and_after_hydration(self) -> None:
-        volume, image = self.filled(self.node1)
+        """Of a volume that has a whole GiB, whatever the others have."""
+        volume, image = self.filled(self.node1,
+                                    environment.FULL_GIB // base.GIB)
         at = self.attach(volume, self.node1)
         written = self.checksum(at)
         self.detach(at)
@@ -94,7 +96,7 @@ class RelocationTest(base.FunctionalTest):
 
     def test_delete_while_hydrating(self) -> None:
         volume, _ = self.filled(self.node1)
-        at = self.attach_slowly(volume, self.node1, self.node2)
+        at = self.attach_slowly(volume, self.node1, self.node2, crawl=True)
         self.detach(at)
         self.assert_hydrating(at)
         self.lab.delete_volume(volume)
