@@ -46,18 +46,25 @@ def programs(records: bytes) -> collections.Counter[str]:
 class Statements:
     """SQL statements: those of services reporting that they live, others.
 
-    What SQLAlchemy adds around them (COMMIT, ROLLBACK, SELECT 1) does not
-    count.
+    A report reads its service's row and writes it; who reads services without
+    writing is another. What SQLAlchemy adds around them (COMMIT, ROLLBACK,
+    SELECT 1) does not count.
     """
 
     heartbeat: int
     other: int
 
     @classmethod
-    def count(cls, texts: Sequence[str]) -> Statements:
+    def count(cls, texts: Sequence[str], services: int = 1) -> Statements:
+        """
+        :param services: how many report; each may be between its two
+        """
         real = [text for text in texts if _STATEMENT.match(text.strip())]
-        beats = sum(bool(_HEARTBEAT.search(text)) for text in real)
-        return cls(beats, len(real) - beats)
+        beats = [text for text in real if _HEARTBEAT.search(text)]
+        reads = sum(text.strip().startswith('SELECT') for text in beats)
+        writes = len(beats) - reads
+        heartbeat = writes + min(reads, writes + services)
+        return cls(heartbeat, len(real) - heartbeat)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,4 +124,4 @@ def cost(lab: Lab, work: Callable[[], object]) -> Cost:
         begin = time.monotonic()
         work()
         seconds = time.monotonic() - begin
-    return Cost(seconds, ran, Statements.count(sent))
+    return Cost(seconds, ran, Statements.count(sent, len(lab.nodes)))

@@ -43,3 +43,10 @@ class StatementsTest(unittest.TestCase):
             'SELECT volumes.id, services_1.id FROM volumes LEFT OUTER JOIN '
             'services AS services_1 ON 1',
             'UPDATE volumes SET host=1']))
+
+    def test_who_reads_services_and_does_not_report_is_another(self) -> None:
+        read, write = 'SELECT 1 FROM services', 'UPDATE services SET x=1'
+        self.assertEqual(account.Statements(5, 3), account.Statements.count(
+            [read, write, read, write, read, read, read, read]))
+        self.assertEqual(account.Statements(6, 2), account.Statements.count(
+            [read, write, read, write, read, read, read, read], services=2))
