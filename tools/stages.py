@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -14,7 +16,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import (Callable, Collection, Iterator, Mapping,
+                             Sequence)
+
+from tools import shares
 
 from lab import entry
 from lab import processes
@@ -28,14 +33,19 @@ RESULTS = WORK / 'functional-results'
 SIMULATION = WORK / 'simulation-results'
 TOX = 'tox>=4.11,<5'
 PYTHON = '/usr/bin/python3'
+# Seconds of each test of this run, in the form of shares.RECORDED.
+TIMES = WORK / 'times.json'
 # Tests in labs run in so many of them at once: a lab often waits.
-LABS = ('--concurrency', '2')
-# The stages that need labs, each with how its tests are shared out. Those that
-# start something of their own beside the lab stay together.
-IN_LABS = {'functional': (*LABS, '--group-regex', r'.*test_(galera|power)\.'),
-           'nova': LABS}
+LABS = 2
+# The stages that need labs, and seconds until the first test begins.
+IN_LABS = {'functional': 40.0, 'nova': 80.0}
+# What needs no lab, and seconds that it takes. The simulation is divided
+# within itself, see tests/simulation/test_explore.py.
+UNIT = {'pep8': 5.0, 'cover': 60.0, 'docs': 10.0, 'releasenotes': 3.0}
 # The unit tests beside Cinder's older releases; ``cover`` has the newest.
-OLDER_RELEASES = ('py3-2025.1', 'py3-2026.1')
+OLDER_RELEASES = {'py3-2025.1': 100.0, 'py3-2026.1': 100.0}
+# How many of the slowest tests are told of in the end.
+SLOWEST = 10
 # How much of a failed stage's log is shown.
 TAIL_LINES = 40
 # How much of each traceback is repeated below the log.
@@ -59,6 +69,8 @@ class Run:
     def __init__(self) -> None:
         self.passed = 0
         self.failed = 0
+        # Seconds of each test by stage.
+        self.times: dict[str, dict[str, float]] = {}
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -104,6 +116,7 @@ class Run:
             passed, failed = 0, 0
             if _stream_number(results) != before:
                 passed, failed = count(results)
+                self.times[name] = times(results)
                 print(raised((LOGS / f'{name}.log').read_text()), end='')
             if not failed and (failure or not passed):
                 failed = 1
@@ -170,6 +183,33 @@ def count(results: Sequence[str]) -> tuple[int, int]:
     return int(numbers.get('Passed', 0)), int(numbers.get('Failed', 0))
 
 
+def times(results: Sequence[str]) -> dict[str, float]:
+    """Seconds of each test of the last stestr run."""
+    stream = subprocess.run(results, cwd=ROOT, stdout=subprocess.PIPE)
+    lines = subprocess.run(
+        [str(pathlib.Path(results[0]).with_name('subunit-ls')), '--times'],
+        input=stream.stdout, stdout=subprocess.PIPE).stdout.decode()
+    return {test: float(seconds) for test, _, seconds in (
+        line.rpartition(' ') for line in lines.splitlines()) if test}
+
+
+def slowest(found: Mapping[str, Mapping[str, float]],
+            most: int = SLOWEST) -> str:
+    """The tests that took longest, of all stages."""
+    every = [(seconds, test) for tests in found.values()
+             for test, seconds in tests.items()]
+    lines = [f'{seconds:7.1f} s  {test}\n'
+             for seconds, test in sorted(every, reverse=True)[:most]]
+    return ''.join(['the slowest tests:\n', *lines]) if lines else ''
+
+
+def keep(name: str, found: Mapping[str, float]) -> None:
+    """Write down how long tests of a stage took, beside what is known."""
+    kept = shares.recorded(TIMES)
+    kept.setdefault(name, {}).update(found)
+    TIMES.write_text(json.dumps(kept, indent=1, sort_keys=True) + '\n')
+
+
 def raised(log: str) -> str:
     """The ends of what failed tests raised, to be seen at a log's end."""
     found = []
@@ -210,20 +250,23 @@ def tox_command(environment: str, *words: str) -> list[str]:
             *(['--', *words] if words else [])]
 
 
-def lab_virtualenv(kernel_name: str | None) -> pathlib.Path:
-    """Install what the lab needs; returns the directory of its commands.
+def lab_virtualenv(names: Sequence[str | None]
+                   ) -> tuple[pathlib.Path, list[str]]:
+    """Install what the lab needs.
 
-    All labs run on the kernel that is printed.
+    :param names: of kernels; None is the one to be had
+    :returns: the directory of the lab's commands, and the kernels' names
     """
     from lab import errors
     from lab import install
     from lab import kernel
     try:
         base = install.ensure()
-        chosen = kernel.choose(kernel_name)
-        print(f'kernel of the nodes: {chosen}', flush=True)
-        kernel.use(chosen.name)
-        return base / 'bin'
+        chosen = {kernel.choose(name).name: kernel.choose(name)
+                  for name in names}
+        for each in chosen.values():
+            print(f'kernel of the nodes: {each}', flush=True)
+        return base / 'bin', list(chosen)
     except errors.LabError as error:
         raise SystemExit(f'tools/test: {error}') from None
 
@@ -235,19 +278,62 @@ def _results(binaries: pathlib.Path, directory: pathlib.Path) -> None:
         execute('stestr', stestr(binaries, directory, 'init'))
 
 
-def in_labs(run: Run, name: str, binaries: pathlib.Path,
-            words: Sequence[str]) -> None:
-    """The tests of one folder, in labs."""
-    _results(binaries, RESULTS)
-    run.tests(name,
-              stestr(binaries, RESULTS, '--test-path', f'tests/{name}',
-                     'run', *IN_LABS[name], *words),
-              stestr(binaries, RESULTS, 'last', '--subunit'), echo=True)
+@dataclasses.dataclass(frozen=True)
+class InLabs:
+    """The tests of one folder, on one kernel.
+
+    :ivar title: what the stage is called
+    :ivar words: regular expressions of the names of those wanted
+    """
+
+    name: str
+    kernel: str
+    title: str
+    binaries: pathlib.Path
+    words: Sequence[str]
+
+    @property
+    def record(self) -> str:
+        """What it is called in the file of times."""
+        long = '-long' if os.environ.get('DMCLONE_LONG') else ''
+        return f'{self.name}-{self.kernel}{long}'
+
+    def stage(self) -> shares.Stage:
+        """Its tests, and how long they take."""
+        _results(self.binaries, RESULTS)
+        lines = subprocess.run(
+            self._stestr('list', *self.words), cwd=ROOT,
+            stdout=subprocess.PIPE, text=True).stdout.splitlines()
+        tests = [line for line in lines
+                 if line.startswith(f'tests.{self.name}.')]
+        known = shares.recorded().get(self.record, {})
+        return shares.Stage(self.title, shares.timed(tests, known),
+                            IN_LABS[self.name], LABS)
+
+    def run(self, run: Run, tests: Mapping[str, float]) -> None:
+        """Run some of them; without any, say what is wrong."""
+        workers = WORK / f'{self.name}-workers.yaml'
+        # JSON is a part of YAML.
+        workers.write_text(json.dumps([
+            {'worker': [f'^{re.escape(test)}$' for test in part]}
+            for part in shares.workers(tests, LABS)]))
+        run.tests(self.title,
+                  ['env', f'DMCLONE_KERNEL={self.kernel}',
+                   *self._stestr('run', '--worker-file', str(workers))],
+                  stestr(self.binaries, RESULTS, 'last', '--subunit'),
+                  echo=True)
+        keep(self.record, run.times.get(self.title, {}))
+
+    def _stestr(self, *words: str) -> list[str]:
+        return stestr(self.binaries, RESULTS, '--test-path',
+                      f'tests/{self.name}', *words)
 
 
 def simulation(run: Run) -> None:
     """The simulator, with what the unit tests have installed."""
     binaries = WORK / 'cover/bin'
+    if not (binaries / 'stestr').exists():
+        execute('cover', [*tox_command('cover'), '--notest'])
     _results(binaries, SIMULATION)
     # The order of sets is part of a schedule.
     run.tests('simulation',
@@ -257,8 +343,8 @@ def simulation(run: Run) -> None:
               stestr(binaries, SIMULATION, 'last', '--subunit'))
 
 
-def unit(run: Run) -> None:
-    """Whatever needs no root."""
+def unit(run: Run, wanted: Collection[str]) -> None:
+    """Whatever needs no root: the stages wanted, and the simulation."""
     with run.stage('bootstrap'):
         try:
             bootstrap()
@@ -267,16 +353,19 @@ def unit(run: Run) -> None:
             raise
     if run.failed:
         return
-    run.lint('pep8', tox, 'pep8')
-    run.tests('cover', tox_command('cover'),
-              stestr(WORK / 'cover/bin', ROOT, 'last', '--subunit'))
-    if (WORK / 'cover/bin/stestr').exists():
-        simulation(run)
-    for name in OLDER_RELEASES if os.environ.get('DMCLONE_LONG') else ():
-        run.tests(name, tox_command(name),
-                  stestr(WORK / name / 'bin', ROOT, 'last', '--subunit'))
-    run.lint('docs', tox, 'docs')
-    run.lint('releasenotes', tox, 'releasenotes')
+    if 'pep8' in wanted:
+        run.lint('pep8', tox, 'pep8')
+    if 'cover' in wanted:
+        run.tests('cover', tox_command('cover'),
+                  stestr(WORK / 'cover/bin', ROOT, 'last', '--subunit'))
+    simulation(run)
+    for name in OLDER_RELEASES:
+        if name in wanted:
+            run.tests(name, tox_command(name),
+                      stestr(WORK / name / 'bin', ROOT, 'last', '--subunit'))
+    for name in ('docs', 'releasenotes'):
+        if name in wanted:
+            run.lint(name, tox, name)
 
 
 def _leave_nothing() -> None:
@@ -284,6 +373,79 @@ def _leave_nothing() -> None:
     processes.end_descendants(GRACE)
     if os.geteuid() == 0:
         remains.sweep()
+
+
+def _share(text: str) -> tuple[int, int]:
+    """``1/4``: number and count."""
+    number, count = map(int, text.split('/'))
+    if not 1 <= number <= count:
+        raise ValueError(text)
+    return number, count
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog='tools/test', description='Run every test there is: lint, unit '
+        'tests with coverage, the simulation, documents, and the tests in '
+        'labs. Installs what is missing.')
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument('--unit', action='store_true',
+                      help='only what needs no root')
+    for name, what in (('functional', 'a lab'), ('nova', 'a lab with Nova')):
+        only.add_argument(f'--{name}', nargs='*', metavar='TEST',
+                          help=f'only the tests in {what}, of these names '
+                          '(regular expressions)')
+    parser.add_argument('--kernel', choices=('fast', 'distribution'),
+                        help='what the nodes of labs run on (default: fast '
+                        'where it can be had; with --long: both)')
+    parser.add_argument('--long', action='store_true',
+                        help='tests at their full length: every crash point, '
+                        'schedules of fresh seeds, and all that takes long')
+    parser.add_argument('--share', type=_share, default=(1, 1),
+                        metavar='K/N', help='with --long: the K-th of N parts '
+                        'of about the same length, which together are all')
+    arguments = parser.parse_args()
+    if arguments.share != (1, 1) and not arguments.long:
+        parser.error('--share is for --long')
+    if not arguments.unit and os.geteuid() != 0:
+        parser.exit(1, 'tools/test: the lab needs root (try: sudo '
+                    'tools/test, or tools/test --unit)\n')
+    return arguments
+
+
+def run_stages(run: Run, arguments: argparse.Namespace) -> None:
+    """All that was asked for, or the share of it."""
+    labs: dict[str, InLabs] = {}
+    asked = {name: getattr(arguments, name) for name in IN_LABS
+             if getattr(arguments, name) is not None}
+    if not arguments.unit:
+        with run.stage('lab'):
+            binaries, kernels = lab_virtualenv(_kernels(arguments))
+        found = [
+            InLabs(name, kernel,
+                   name if len(kernels) == 1 else f'{name}-{kernel}',
+                   binaries, asked.get(name, ()))
+            for kernel in kernels for name in asked or IN_LABS]
+        labs = {each.title: each for each in found}
+    stages = {title: each.stage() for title, each in labs.items()}
+    if not asked:
+        stages['unit'] = shares.Stage('unit', {
+            **UNIT, **(OLDER_RELEASES if arguments.long else {})})
+    number, count = arguments.share
+    mine = shares.divide(stages.values(), count)[number - 1]
+    if not asked:
+        unit(run, mine.get('unit', ()))
+    for title, each in labs.items():
+        times_ = stages[title].tests
+        if title in mine or not times_:
+            each.run(run, {test: times_[test]
+                           for test in mine.get(title, ())})
+
+
+def _kernels(arguments: argparse.Namespace) -> list[str | None]:
+    if arguments.long and not arguments.kernel:
+        return [None, 'distribution']
+    return [arguments.kernel]
 
 
 def main() -> int:
@@ -306,41 +468,13 @@ def main() -> int:
 
 
 def _main() -> int:
-    parser = argparse.ArgumentParser(
-        prog='tools/test', description='Run every test there is: lint, unit '
-        'tests with coverage, the simulation, documents, and the tests in '
-        'labs. Installs what is missing.')
-    only = parser.add_mutually_exclusive_group()
-    only.add_argument('--unit', action='store_true',
-                      help='only what needs no root')
-    for name, what in (('functional', 'a lab'), ('nova', 'a lab with Nova')):
-        only.add_argument(f'--{name}', nargs='*', metavar='TEST',
-                          help=f'only the tests in {what}; arguments go to '
-                          'stestr run (regular expressions of test names)')
-    parser.add_argument('--kernel', choices=('fast', 'distribution'),
-                        help='what the nodes of labs run on (default: fast '
-                        'where it can be had)')
-    parser.add_argument('--long', action='store_true',
-                        help='tests at their full length: every crash point, '
-                        'schedules of fresh seeds, and all that takes long')
-    arguments = parser.parse_args()
+    arguments = _arguments()
     if arguments.long:
         os.environ['DMCLONE_LONG'] = '1'
-    if not arguments.unit and os.geteuid() != 0:
-        parser.exit(1, 'tools/test: the lab needs root (try: sudo '
-                    'tools/test, or tools/test --unit)\n')
+        os.environ['DMCLONE_SHARE'] = '{}/{}'.format(*arguments.share)
     run = Run()
-    binaries = None
-    if not arguments.unit:
-        with run.stage('lab'):
-            binaries = lab_virtualenv(arguments.kernel)
-    asked = {name: getattr(arguments, name) for name in IN_LABS
-             if getattr(arguments, name) is not None}
-    if not asked:
-        unit(run)
-    if binaries:
-        for name in asked or IN_LABS:
-            in_labs(run, name, binaries, asked.get(name, ()))
+    run_stages(run, arguments)
+    print(slowest(run.times), end='')
     if run.failed:
         print(f'logs: {LOGS}')
     print(f'{run.passed} passed, {run.failed} failed')

@@ -21,6 +21,16 @@ CRASHES = 1 if LONG else 61
 MESSAGES = 1 if LONG else 3
 PAIRS = 1 if LONG else 5
 SEEDS = 20000 if LONG else 300
+# Which part of the schedules this is, and of how many (tools/test --share).
+SHARE, SHARES = map(int, os.environ.get('DMCLONE_SHARE', '1/1').split('/'))
+
+
+T = typing.TypeVar('T')
+
+
+def share(names: typing.Iterable[T]) -> typing.Iterable[T]:
+    """Those of this part; all parts together are all of them."""
+    return itertools.islice(names, SHARE - 1, None, SHARES)
 
 
 def setUpModule() -> None:
@@ -37,7 +47,7 @@ class ExploreTest(unittest.TestCase):
         self.addCleanup(logging.disable, logging.NOTSET)
 
     def explore(self, names: typing.Iterable[str]) -> None:
-        report = explore.explore(names, explore.Report(),
+        report = explore.explore(share(names), explore.Report(),
                                  lambda report: bool(report.found))
         print(f'{self.id()}: {report}')
         if report.found:

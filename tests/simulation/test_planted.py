@@ -23,7 +23,7 @@ class PlantedTest(unittest.TestCase):
         self.addCleanup(logging.disable, logging.NOTSET)
 
     def caught(self, names: list[str]) -> None:
-        for name in names:
+        for name in test_explore.share(names):
             with self.subTest(name):
                 bug = mistakes.BUGS[name]
                 with bug.planted():
