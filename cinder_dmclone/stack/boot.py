@@ -32,7 +32,14 @@ def activate(host: Host) -> dict[str, str]:
     for group in (host.group, host.meta_group):
         group.activate()
     problems: dict[str, str] = {}
-    for lv, unit in inspect.collect(host).items():
+    units = inspect.collect(host)
+    if any(unit.tags.lent for unit in units.values()):
+        try:
+            host.exporter.load()
+        except exceptions.TargetUnusable as error:
+            # Each loan fails with a reason of its own; the rest comes up.
+            LOG.error('Nothing can be lent: %s', error.msg)
+    for lv, unit in units.items():
         try:
             _activate(host, unit)
         except exceptions.DMCloneException as error:

@@ -89,6 +89,7 @@ class Process(cloud.Process):
             # What setup.check() does whenever the service starts.
             self.world.host.group.activate()
             self.world.host.meta_group.activate()
+        self.node.exporter.check()
         self.serving = True
         self.loop._run()
 

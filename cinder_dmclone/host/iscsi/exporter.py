@@ -69,7 +69,7 @@ class Exporter:
         return f'{host}:{self.port}'
 
     def check(self) -> None:
-        """Make sure that exporting is possible, loading what it needs.
+        """Make sure that exporting is possible, and ``load``.
 
         :raises TargetUnusable: with a reason of one line
         """
@@ -81,6 +81,15 @@ class Exporter:
             raise exceptions.TargetUnusable(
                 reason=f'{self.ip} is not an address of this node '
                        f'({error.strerror})') from None
+        self.load()
+
+    def load(self) -> None:
+        """Load what exporting needs of the kernel; idempotent.
+
+        A machine that has just booted has none of it.
+
+        :raises TargetUnusable: with a reason of one line
+        """
         try:
             lio.load()
         except (exceptions.CommandFailed,

@@ -157,7 +157,7 @@ class Node:
         for group in (self.group, self.meta_group):
             group.lose_power()
         self.mapper.mapped.clear()
-        self.exporter.exports.clear()
+        self.exporter.lose_power()
         self.importer.sessions_.clear()
         self.cloud.lose_paths()
 
@@ -167,6 +167,8 @@ class Node:
         self.process = self.make_process()
         if booted:
             boot.activate(self.process.world.host)
+            # As cinder-volume does when it starts.
+            self.exporter.check()
         self.process.loop.run_once(everything=True)
 
 

@@ -24,9 +24,18 @@ class Exporter:
     def __init__(self, node: cloud.Node) -> None:
         self._node = node
         self.exports: dict[str, exporter.Export] = {}
+        # Whether the kernel can export; not after a boot.
+        self.loaded = True
+
+    def load(self) -> None:
+        self.loaded = True
 
     def check(self) -> None:
-        """Always usable."""
+        self.load()
+
+    def lose_power(self) -> None:
+        self.exports.clear()
+        self.loaded = False
 
     def list(self) -> dict[str, exporter.ExportState]:
         return {iqn: exporter.ExportState(
@@ -37,6 +46,8 @@ class Exporter:
             for iqn, export in self.exports.items()}
 
     def ensure(self, export: exporter.Export) -> None:
+        if not self.loaded:
+            raise exceptions.TargetUnusable(reason='it is not loaded')
         name = export.device.rpartition('/')[2]
         if name not in self._node.mapper.mapped:
             raise exceptions.TargetUnusable(reason=f'no device {name}')

@@ -40,6 +40,11 @@ class ExporterTest(base.BaseTestCase):
         self.assertIn('192.0.2.1', str(error))
         self.lio.load.assert_not_called()
 
+    def test_load_needs_no_network(self):
+        """At boot the address may not be there yet."""
+        exporter.Exporter('192.0.2.1', 3260).load()
+        self.lio.load.assert_called_once_with()
+
     def test_check_module(self):
         self.lio.load.side_effect = exceptions.CommandFailed(
             command='modprobe iscsi_target_mod', code=1, stderr='not found')

@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import shutil
+import tempfile
 from unittest import mock
 
 import ddt
@@ -329,8 +331,29 @@ class LoadTest(base.BaseTestCase):
                       self.run_command.mock_calls)
         lio.load()
 
+        self.assertNotIn('mount', str(self.run_command.mock_calls))
+
+    def test_configfs_is_mounted_if_nobody_did(self):
+        target = pathlib.Path(tempfile.mkdtemp()) / 'target'
+        self.addCleanup(shutil.rmtree, target.parent)
+
+        def mounted(argv, timeout):
+            if argv[0] == 'mount':
+                self.assertEqual(str(target.parent), argv[-1])
+                (target / 'iscsi').mkdir(parents=True)
+                if late:
+                    raise exceptions.CommandFailed(
+                        command='mount', code=32, stderr='already mounted')
+
+        for late in (False, True):
+            with mock.patch.object(lio, 'CONFIGFS', target):
+                self.run_command.side_effect = mounted
+                lio.load()
+                shutil.rmtree(target)
+
     def test_no_configfs(self):
-        with mock.patch.object(lio, 'CONFIGFS', pathlib.Path('/nowhere')):
+        self.run_command.side_effect = lambda argv, timeout: None
+        with mock.patch.object(lio, 'CONFIGFS', pathlib.Path('/nowhere/x')):
             self.assertRaises(exceptions.TargetUnusable, lio.load)
 
     def test_no_rtslib(self):
