@@ -31,6 +31,7 @@ from typing import Any, Iterator
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone import privileged
+from cinder_dmclone.privileged import configfs
 from cinder_dmclone.privileged import nodes
 from cinder_dmclone.privileged import process
 from cinder_dmclone.sysfs import sessions
@@ -89,28 +90,10 @@ def load() -> None:
     for module in ('target_core_mod', 'target_core_iblock',
                    'iscsi_target_mod'):
         process.run(['modprobe', module], timeout=10)
-    _mount()
+    configfs.mount(CONFIGFS)
     with _exclusive(), _explained('iscsi'):
         # Makes the directory 'iscsi', which appears at the first use only.
         _rtslib().FabricModule('iscsi')._check_self()
-
-
-def _mount() -> None:
-    """Mount configfs, unless somebody has: systemd does it, but later.
-
-    :raises TargetUnusable: if it cannot be mounted
-    """
-    if CONFIGFS.is_dir():
-        return
-    failure = ''
-    try:
-        process.run(['mount', '-t', 'configfs', 'configfs',
-                     str(CONFIGFS.parent)], timeout=10)
-    except exceptions.CommandFailed as error:
-        failure = error.msg  # perhaps because systemd was faster
-    if not CONFIGFS.is_dir():
-        raise exceptions.TargetUnusable(
-            reason=f'{CONFIGFS} does not exist. {failure}'.rstrip())
 
 
 @privileged.context.entrypoint

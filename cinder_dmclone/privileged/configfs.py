@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""configfs, where the kernel keeps its iSCSI targets, as root."""
+
+from __future__ import annotations
+
+import pathlib
+
+from cinder_dmclone import exceptions
+from cinder_dmclone.privileged import process
+
+
+def mount(target: pathlib.Path) -> None:
+    """Mount configfs, unless somebody has: systemd does it, but later.
+
+    :param target: what LIO has there once it is loaded
+    :raises TargetUnusable: if that does not appear
+    """
+    if target.is_dir():
+        return
+    failure = ''
+    try:
+        process.run(['mount', '-t', 'configfs', 'configfs',
+                     str(target.parent)], timeout=10)
+    except exceptions.CommandFailed as error:
+        failure = error.msg  # perhaps because systemd was faster
+    if not target.is_dir():
+        raise exceptions.TargetUnusable(
+            reason=f'{target} does not exist. {failure}'.rstrip())
