@@ -19,6 +19,7 @@ from typing import NamedTuple
 from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import dm_ioctl
+from cinder_dmclone.privileged import links
 from cinder_dmclone.privileged import nodes
 from cinder_dmclone.privileged import process
 
@@ -202,6 +203,14 @@ def remove(name: str) -> None:
             raise exceptions.DeviceBusy(device=name) from error
         if not _ABSENT.search(str(error)):
             raise
+    links.drop(name)
+
+
+@privileged.context.entrypoint
+def link(name: str) -> str:
+    """A path to a device that its user may replace (``links``)."""
+    nodes.ready(f'/dev/mapper/{_ours(name)}')
+    return links.make(name)
 
 
 @privileged.context.entrypoint

@@ -158,11 +158,13 @@ class NodeService(answers.Answers):
         if found.how is attach_policy.How.ISCSI:
             return exports.export(self._host, unit, row.id,
                                   [connector['initiator']])
-        name = (names.front(host, unit.lv)
-                if found.how is attach_policy.How.FRONT
-                else names.local_io(unit.lv))
+        if found.how is attach_policy.How.FRONT:
+            name = names.front(host, unit.lv)
+            consumers.consume(self._host, unit, name)
+            return exports.local(name.path)
+        name = names.local_io(unit.lv)
         consumers.consume(self._host, unit, name)
-        return exports.local(name.path)
+        return exports.local(self._host.dm.link(str(name)))
 
     def _relocate(self, row: rows.Row, peer: str,
                   purpose: rows.Purpose) -> dict:

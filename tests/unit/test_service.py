@@ -173,6 +173,19 @@ class InPlaceTest(base.CloudTestCase):
         self.cloud.db.update(self.volume, status='available')
         self.assert_settled()
 
+    def test_the_own_services_get_a_path_that_they_may_replace(self) -> None:
+        """As os-brick does for an encrypted volume; a server's stays."""
+        self.cloud.db.update(self.volume, status='downloading')
+        path = self.connect(**self.a.connector)['data']['device_path']
+        self.assertEqual(
+            f'/run/cinder-dmclone/{names.local_io(self.volume)}', path)
+        self.assert_data(self.a, path)
+        self.assertFalse(self.disconnect(**self.a.connector))
+        self.cloud.db.update(self.volume, status='available')
+        self.assert_settled()
+        _, path = self.cloud.attach(self.volume, self.a)
+        self.assertTrue(path.startswith('/dev/mapper/'), path)
+
     def test_export_outlives_a_long_backup(self) -> None:
         self.cloud.db.update(self.volume, status='backing-up')
         self.connect()

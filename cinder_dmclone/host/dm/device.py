@@ -149,6 +149,13 @@ class DeviceMapper:
                     raise
                 self._sleep(_BUSY_PAUSE)
 
+    def link(self, name: str) -> str:
+        """A path to a device that its user may make lead elsewhere.
+
+        It ends with the device.
+        """
+        return dm.link(name)
+
     def message(self, name: str, *words: str) -> None:
         """Send a message to a clone or a multipath device."""
         dm.message(name, words)

@@ -198,6 +198,10 @@ class Mapper:
         meta.superblock = storage.Superblock(
             target.region_size, clone.table.length, frozenset(clone.copied))
 
+    def link(self, name: str) -> str:
+        assert name in self.mapped
+        return f'/run/cinder-dmclone/{name}'
+
     def writes_under_way(self, devnum: str) -> int:
         return sum(found.waiting for found in self.mapped.values()
                    if found.devnum == devnum)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import errno
+import os
 import pathlib
 import tempfile
 import unittest
@@ -36,6 +37,13 @@ class Case(unittest.TestCase):
                              side_effect=lambda path, devnum='': path)
         self.ready = patcher.start()
         self.addCleanup(patcher.stop)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.links = pathlib.Path(folder.name) / 'links'
+        patcher = mock.patch('cinder_dmclone.privileged.links.FOLDER',
+                             self.links)
+        patcher.start()
+        self.addCleanup(patcher.stop)
 
     def _argv(self) -> list[list[str]]:
         return [call.args[0] for call in self.run_.call_args_list]
@@ -58,7 +66,7 @@ class DmTest(Case):
                          lambda: dm.load(name, '', False),
                          lambda: dm.exchange(name, '', False, False),
                          lambda: dm.resume(name), lambda: dm.activate(name),
-                         lambda: dm.remove(name),
+                         lambda: dm.remove(name), lambda: dm.link(name),
                          lambda: dm.message(name, ('fail_if_no_path',)),
                          lambda: dm.status(name, False),
                          lambda: dm.hide_discards(name)):
@@ -182,6 +190,19 @@ class DmTest(Case):
         self.run_.side_effect = exceptions.CommandFailed('other')
         with self.assertRaises(exceptions.CommandFailed):
             dm.remove(NAME)
+
+    def test_a_link_that_its_user_replaced(self) -> None:
+        """As os-brick does for an encrypted volume."""
+        path = dm.link(NAME)
+        self.assertEqual((str(self.links / NAME), f'/dev/mapper/{NAME}'),
+                         (path, os.readlink(path)))
+        os.unlink(path)
+        os.symlink('/dev/mapper/crypt', path)
+        self.assertEqual(path, dm.link(NAME))
+        self.assertEqual(f'/dev/mapper/{NAME}', os.readlink(path))
+        self.ready.assert_called_with(f'/dev/mapper/{NAME}')
+        dm.remove(NAME)
+        self.assertEqual([], list(self.links.iterdir()))
 
     def test_message(self) -> None:
         self.ioctl.tables[NAME] = ''
