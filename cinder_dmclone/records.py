@@ -238,9 +238,17 @@ class Tags:
         return max(generations, default=0)
 
     @property
+    def volumes(self) -> tuple[str, ...]:
+        """The volume ids these tags speak of, the latest first.
+
+        Cinder's generic migration exchanges the ids of two rows: what was
+        written down for a loan is of a later time than what was for the LV.
+        """
+        lent = sorted(self.lent, key=lambda tag: -tag.generation)
+        return tuple(dict.fromkeys(
+            tag.volume for tag in (*lent, self.copy, self.own) if tag))
+
+    @property
     def volume(self) -> str | None:
         """The volume id these tags speak of."""
-        for tag in (self.own, self.copy, *self.lent):
-            if tag:
-                return tag.volume
-        return None
+        return next(iter(self.volumes), None)

@@ -50,14 +50,15 @@ def pick_row(unit: state.Unit, node: str,
     """Of the rows that speak of a unit, the one that decides about it.
 
     The LV's owner comes first, then who names it, then who owns the LV it
-    was lent to; the id in the tags is the weakest hint, because Cinder's
+    was lent to; the ids in the tags are the weakest hint, because Cinder's
     generic migration exchanges ids between rows.
 
     :returns: the row or None, and whether several live rows claim the LV
     """
     here = records.Location(node, unit.lv)
     borrowers = {tag.borrower for tag in unit.tags.lent}
-    ranks: dict[int, list[rows.Row]] = collections.defaultdict(list)
+    ranks: dict[tuple[bool, int], list[rows.Row]] = (
+        collections.defaultdict(list))
     for row in found:
         if row.owner == here:
             rank = 0
@@ -65,11 +66,11 @@ def pick_row(unit: state.Unit, node: str,
             rank = 1
         elif row.owner in borrowers:
             rank = 2
-        elif row.id == unit.tags.volume:
-            rank = 3
+        elif row.id in unit.tags.volumes:
+            rank = 3 + unit.tags.volumes.index(row.id)
         else:
             continue
-        ranks[rank + (4 if row.deleted else 0)].append(row)
+        ranks[row.deleted, rank].append(row)
     if not ranks:
         return None, False
     best = ranks[min(ranks)]
