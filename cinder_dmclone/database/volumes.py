@@ -24,6 +24,7 @@ from sqlalchemy import exc as sa_exc
 from cinder_dmclone.database import causal_reads
 from cinder_dmclone.database import conditions
 from cinder_dmclone.database import rows
+from cinder_dmclone.database import services
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
 from cinder_dmclone.releases import db_api
@@ -31,6 +32,8 @@ from cinder_dmclone.releases import models
 
 LOG = logging.getLogger(__name__)
 
+# So many rows are asked for in one statement.
+AT_ONCE = 20
 # How long a change with a lost answer is read back, in seconds.
 SETTLE_SECONDS = 5.0
 # A deadlock was rolled back whole: the change may be tried again at once.
@@ -46,31 +49,47 @@ class RowStore:
                  sleep: typing.Callable[[float], None] = time.sleep) -> None:
         self._clock = clock
         self._sleep = sleep
+        self._services = services.Services()
 
     def get(self, volume_id: str) -> rows.Row | None:
         """The row with this id, a deleted one too; None if there is none."""
-        found = self.find([volume_id], [])
+        found = self.find([volume_id])
         return found[0] if found else None
 
-    def find(self, volume_ids: typing.Collection[str],
-             lvs: typing.Collection[str]) -> list[rows.Row]:
-        """Rows with one of these ids, or that name one of these LVs.
-
-        LVs are looked for in ``name_id``, ``from`` and ``offer``. Deleted
-        rows are found too.
+    def find(self, volume_ids: typing.Iterable[str]) -> list[rows.Row]:
+        """The rows with these ids, deleted ones too.
 
         :raises DatabaseAway: if the database does not answer
         """
-        volume = models.Volume
-        wanted = [volume.id.in_([*volume_ids, *lvs]),
-                  volume._name_id.in_(list(lvs))]
-        wanted += [volume.provider_id.contains('/' + lv) for lv in lvs]
+        wanted = sorted(volume_ids)
+        return [row for start in range(0, len(wanted), AT_ONCE)
+                for row in self._read(
+                    models.Volume.id.in_(wanted[start:start + AT_ONCE]),
+                    wanted)]
+
+    def homes(self, node: str, lvs: typing.Iterable[str]) -> list[rows.Row]:
+        """The rows of a node's living volumes that are one of these LVs.
+
+        Reads the rows of that node's volumes, by ``volumes_deleted_host_idx``.
+
+        :param node: ``host@backend``
+        :raises DatabaseAway: if the database does not answer
+        """
+        volume, wanted = models.Volume, sorted(lvs)
+        return self._read(sa.and_(
+            volume.deleted == sa.false(),
+            sa.or_(volume.host == node,
+                   volume.host.startswith(node + '#', autoescape=True)),
+            sa.or_(volume._name_id.in_(wanted), volume.id.in_(wanted))),
+            wanted)
+
+    def _read(self, condition: sa.ColumnElement,
+              wanted: typing.Iterable[str]) -> list[rows.Row]:
         try:
-            return self._query(sa.or_(*wanted))
+            return self._query(condition)
         except _AWAY as error:
             raise exceptions.DatabaseAway(
-                volume=', '.join(volume_ids) or ', '.join(lvs),
-                reason=error) from error
+                volume=', '.join(wanted), reason=error) from error
 
     @staticmethod
     def _query(condition: sa.ColumnElement) -> list[rows.Row]:
@@ -143,15 +162,16 @@ class RowStore:
         record = dataclasses.replace(row.record, source=None)
         return self._swap(row, 'complete', {'provider_id': str(record)})
 
-    @staticmethod
-    def _service(node: str, volume_id: str) -> typing.Any:
-        context = cinder_context.get_admin_context()
+    def _service(self, node: str, volume_id: str) -> typing.Any:
         try:
-            return db_api.service_get(context, host=node,
-                                      binary='cinder-volume')
+            found = self._services.get(node)
         except _AWAY as error:
             raise exceptions.DatabaseAway(volume=volume_id,
                                           reason=error) from error
+        if found is None:
+            raise exception.ServiceNotFound(service_id='cinder-volume',
+                                            host=node)
+        return found
 
     def _swap(self, row: rows.Row, step: str, values: dict[str, typing.Any],
               needed: typing.Sequence[conditions.Condition] = (),

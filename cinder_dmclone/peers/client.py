@@ -12,7 +12,6 @@ import typing
 
 from cinder import context as cinder_context
 from cinder import exception
-from cinder import objects
 from cinder import rpc
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -20,6 +19,7 @@ import oslo_messaging as messaging
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
+from cinder_dmclone.database import services
 from cinder_dmclone.peers import messages
 
 CONF = cfg.CONF
@@ -39,6 +39,7 @@ class Peers:
 
     def __init__(self, backend: str) -> None:
         self._backend = backend
+        self._services = services.Services()
 
     @functools.cached_property
     def _client(self) -> messaging.RPCClient:
@@ -49,21 +50,12 @@ class Peers:
     def node_of(self, host: str) -> str | None:
         """The node on a connector's host; None if it has no such backend."""
         node = f'{host}@{self._backend}'
-        return node if self._service(node) else None
+        return node if self._services.get(node) else None
 
     def is_up(self, node: str) -> bool:
         """Whether the node's service reports in (``service_down_time``)."""
-        service = self._service(node)
+        service = self._services.get(node)
         return bool(service and service.is_up)
-
-    @staticmethod
-    def _service(node: str) -> objects.Service | None:
-        context = cinder_context.get_admin_context()
-        try:
-            return objects.Service.get_by_args(context, node,
-                                               'cinder-volume')
-        except exception.ServiceNotFound:
-            return None
 
     def room(self, node: str, size: int) -> messages.Room:
         """What ``node`` could take in, for a volume of ``size`` bytes.

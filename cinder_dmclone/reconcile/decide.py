@@ -35,8 +35,10 @@ def decide(facts: Facts) -> Decision:
         return _without_lv(facts)
     if row is None:
         return Decision(
-            Step.REPORT, 'the database has no row for this LV, not even a '
-            'deleted one; nothing is deleted without proof')
+            Step.REPORT, 'the database knows nothing of this LV: it has no '
+            'row of the volume that the tags name, not even a deleted one, '
+            'and no volume of this node is this LV; nothing is deleted '
+            'without proof')
     if facts.rivals:
         return Decision(Step.REPORT, 'several volumes claim this LV')
     # A row without a record is one whose creation did not end.

@@ -17,7 +17,8 @@ from cinder_dmclone.stack import state
 class Facts:
     """All that is known about a unit when a decision is made.
 
-    ``row`` is None if the database has no row, not even a deleted one;
+    ``row`` is None if none was found that speaks of the LV, not even a
+    deleted one;
     ``rivals`` tells that several rows claim the LV, ``overdue`` that the
     row's offer has stood for long without an attachment that is connected.
     ``shown`` and ``agreed`` are the answers of peers that were asked, by
@@ -42,6 +43,14 @@ class Facts:
     def home(self) -> bool:
         """Whether this LV is the volume."""
         return bool(self.row and self.row.owner == self.here)
+
+
+def is_named(unit: state.Unit, node: str,
+             found: typing.Iterable[rows.Row]) -> bool:
+    """Whether a living volume is, comes from or may become this LV."""
+    here = records.Location(node, unit.lv)
+    return any(here in (row.owner, row.source, row.offer)
+               for row in found if not row.deleted)
 
 
 def pick_row(unit: state.Unit, node: str,

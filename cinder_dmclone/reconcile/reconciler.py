@@ -185,12 +185,29 @@ class Reconciler:
         return {lv: decide.decide(self._facts(unit, found))
                 for lv, unit in units.items()}
 
-    def _rows(self, units: typing.Iterable[state.Unit]) -> list[rows.Row]:
-        all_tags = {unit.lv: unit.tags for unit in units}
-        volumes = {tags.volume for tags in all_tags.values() if tags.volume}
-        lvs = {*all_tags, *(tag.lv for tags in all_tags.values()
-                            for tag in tags.lent)}
-        return self._world.rows.find(volumes, lvs) if lvs else []
+    def _rows(self, units: typing.Collection[state.Unit],
+              *known: str) -> list[rows.Row]:
+        """The rows that decide about units.
+
+        The tags name the row's id, unless Cinder has exchanged the ids of two
+        rows since: then it is among those of this node's volumes, if the LV
+        is a volume. They are read before an LV is taken for anything less.
+
+        A row of another node that names an LV is named by its tags: a lender
+        gets one before the row names it, a copy is made with one. Looking for
+        others would mean to read every volume there is.
+
+        :param known: ids of rows that may be of these units
+        """
+        store, node = self._world.rows, self._world.settings.node
+        found = {row.id: row for row in store.find({*known, *(
+            volume for unit in units
+            for volume in (unit.lv, *unit.tags.volumes))})}
+        unnamed = [unit.lv for unit in units
+                   if not observed.is_named(unit, node, found.values())]
+        if unnamed:
+            found |= {row.id: row for row in store.homes(node, unnamed)}
+        return list(found.values())
 
     def _facts(self, unit: state.Unit,
                found: typing.Iterable[rows.Row]) -> observed.Facts:
@@ -315,7 +332,7 @@ class Reconciler:
         :returns: also whose lock has to be taken; nothing was done without
         """
         with self._world.locks.volume(volume, LOCK_SECONDS):
-            decision, known = self._decide_now(lv, answers)
+            decision, known = self._decide_now(lv, volume, answers)
             found = known.row.id if known.row else volume
             idle = found != volume or decision.step in _ENDS
             if not idle and not decision.ask:
@@ -333,15 +350,16 @@ class Reconciler:
         """
         teardown.erase(self._world.host, inspect.refresh(self._world.host, lv))
         with self._world.locks.volume(volume, LOCK_SECONDS):
-            decision, known = self._decide_now(lv, answers)
+            decision, known = self._decide_now(lv, volume, answers)
             if decision.step in _REMOVALS:
                 teardown.teardown(self._world.host, known.unit)
 
-    def _decide_now(self, lv: str, answers: dict[str, typing.Any]) -> tuple[
-            decide.Decision, observed.Facts]:
+    def _decide_now(self, lv: str, volume: str,
+                    answers: dict[str, typing.Any]) -> tuple[
+                        decide.Decision, observed.Facts]:
         unit = inspect.refresh(self._world.host, lv)
         known = dataclasses.replace(
-            self._facts(unit, self._rows([unit])), **answers)
+            self._facts(unit, self._rows([unit], volume)), **answers)
         return decide.decide(known), known
 
     def _ask(self, decision: decide.Decision, unit: state.Unit,
@@ -382,7 +400,7 @@ class Reconciler:
         lv = row.lv
         answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
         for _ in range(MAX_STEPS):
-            decision, known = self._decide_now(lv, answers)
+            decision, known = self._decide_now(lv, row.id, answers)
             if decision.ask and self._ask(decision, known.unit, answers):
                 continue
             if decision.step not in _SETTLING:

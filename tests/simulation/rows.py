@@ -253,9 +253,11 @@ def _binary(expression: typing.Any, bound: Bound,
             tables: Tables) -> bool | None:
     left = value(expression.left, bound, tables)
     operator = expression.operator
-    if operator is operators.contains_op:
+    if operator is operators.startswith_op:
         text = value(expression.right, bound, tables)
-        return left is not None and text in left
+        escape = expression.modifiers['escape']
+        return left is not None and left.startswith(
+            text.replace(escape, ''))
     right = value(expression.right, bound, tables)
     if operator is operators.is_:
         return left is right

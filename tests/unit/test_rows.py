@@ -81,19 +81,34 @@ class ReadTest(RowsTestCase):
     def test_no_row(self) -> None:
         self.assertIsNone(self.store.get(str(uuid.uuid4())))
 
+    def test_more_than_are_asked_for_at_once(self) -> None:
+        ids = {str(uuid.uuid4()) for _ in range(2 * rows.AT_ONCE)}
+        for volume in ids:
+            self.db.volume(volume, f'{A}#pool')
+        found = self.store.find({self.volume, *ids})
+        self.assertEqual({self.volume, *ids}, {row.id for row in found})
+
     def test_by_lv(self) -> None:
         """H14: looked for by the LV, because rows are exchanged."""
         other = str(uuid.uuid4())
-        cases: dict[str, dict[str, typing.Any]] = {
-            'name_id': {'_name_id': other},
-            'from': {'provider_id': f'2;from={A}/{other}'},
-            'offer': {'provider_id': f'2;offer={A}/{other}'}}
-        for name, values in cases.items():
-            with self.subTest(name):
-                self.db.update(self.volume, **{'_name_id': None,
-                                               'provider_id': '1'} | values)
-                found = self.store.find([], [other])
+        for host, name_id, lv in ((f'{A}#pool', other, other),
+                                  (f'{A}#another', other, other),
+                                  (A, other, other),
+                                  (f'{A}#pool', None, self.volume)):
+            with self.subTest(host=host, name_id=name_id):
+                self.db.update(self.volume, host=host, _name_id=name_id)
+                found = self.store.homes(A, [lv, 'missing'])
                 self.assertEqual([self.volume], [row.id for row in found])
+
+    def test_homes_are_living_volumes_of_the_node(self) -> None:
+        for host in (f'{B}#pool', f'{A}2#pool', 'a_x#pool'):
+            with self.subTest(host):
+                self.db.update(self.volume, host=host)
+                self.assertEqual([], self.store.homes(A, [self.volume]))
+                self.assertEqual([], self.store.homes('_@x', [self.volume]))
+        self.db.update(self.volume, host=f'{A}#pool')
+        self.db.destroy(self.volume)
+        self.assertEqual([], self.store.homes(A, [self.volume]))
 
     def test_away(self) -> None:
         with self.db.away():

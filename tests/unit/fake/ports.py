@@ -22,8 +22,8 @@ if typing.TYPE_CHECKING:
 READS = frozenset((
     'report', 'changed_token', 'read_head', 'devices', 'devnum', 'open_count',
     'targets', 'list', 'initiator', 'sessions', 'records', 'disk', 'get',
-    'find', 'node_of', 'is_up', 'verify', 'volume', 'room', 'agrees', 'show',
-    'writes_under_way', 'load', 'link'))
+    'find', 'homes', 'node_of', 'is_up', 'verify', 'volume', 'room', 'agrees',
+    'show', 'writes_under_way', 'load', 'link'))
 
 
 class Killed(BaseException):

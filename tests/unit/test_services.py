@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The services of other nodes, on Cinder's schema and with real SQL."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from cinder_dmclone.releases import db_api
+from cinder_dmclone.releases import models
+from cinder_dmclone.database import services
+from tests.unit import base
+from tests.unit.fake import database
+
+
+class ServicesTest(base.TestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.db = database.Database()
+        self.addCleanup(self.db.close)
+        for number in range(2 * services.PAGE):
+            self.db.service(f'{number}@x')
+        self.services = services.Services()
+
+    def test_in_every_page(self) -> None:
+        for number in (0, services.PAGE - 1, services.PAGE,
+                       2 * services.PAGE - 1):
+            found = self.services.get(f'{number}@x')
+            self.assertEqual(f'{number}@x', found and found.host)
+        self.assertIsNone(self.services.get('other@x'))
+
+    def test_all_are_read_once(self) -> None:
+        self.services.get('1@x')
+        self.db.statements.clear()
+        self.services.get('2@x')
+        selects = [text for text in self.db.statements
+                   if text.startswith('SELECT')]
+        self.assertEqual(1, len(selects), selects)
+
+    def test_as_it_is_now(self) -> None:
+        self.assertEqual('zone of 1@x',
+                         self.services.get('1@x').availability_zone)
+        self.change(availability_zone='another')
+        self.assertEqual('another',
+                         self.services.get('1@x').availability_zone)
+
+    def test_a_new_node(self) -> None:
+        self.assertIsNone(self.services.get('new@x'))
+        self.db.service('new@x')
+        self.assertEqual('new@x', self.services.get('new@x').host)
+
+    def test_removed_and_back(self) -> None:
+        found = self.services.get('1@x')
+        db_api.service_destroy(self.db.context, found.id)
+        self.assertIsNone(self.services.get('1@x'))
+        db_api.service_create(self.db.context, {
+            'host': '1@x', 'binary': 'cinder-volume', 'uuid': 'new'})
+        self.assertEqual('new', self.services.get('1@x').uuid)
+
+    def test_services_of_other_kinds(self) -> None:
+        self.change(binary='cinder-backup')
+        self.assertIsNone(self.services.get('1@x'))
+
+    def change(self, **values: str) -> None:
+        with database.engine().begin() as connection:
+            connection.execute(sa.update(models.Service).where(
+                models.Service.host == '1@x').values(**values))
