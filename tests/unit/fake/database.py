@@ -28,8 +28,8 @@ from cinder_dmclone.releases import models  # noqa: E402
 
 CONF = cfg.CONF
 
-_TABLES = (models.VolumeAttachment, models.Snapshot, models.Message,
-           models.Volume, models.Service, models.VolumeType)
+TABLES = (models.VolumeAttachment, models.Snapshot, models.Message,
+          models.Volume, models.Service, models.VolumeType)
 
 _engine: sa.Engine | None = None
 
@@ -40,19 +40,24 @@ def engine() -> sa.Engine:
     if _engine is None:
         directory = tempfile.mkdtemp(prefix='dmclone-unit-')
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
-        CONF([], project='cinder', default_config_files=[])
-        # What costs most with the defaults: a connection for every session,
-        # and a turn for other threads after it.
-        db_api.main_context_manager.configure(
-            connection=f'sqlite:///{directory}/cinder.sqlite',
-            sqlite_synchronous=False, thread_checkin=False, max_retries=0)
-        # Registers rpc_response_timeout.
-        messaging.get_rpc_client(messaging.get_rpc_transport(CONF, 'fake:/'),
-                                 messaging.Target())
         with mock.patch.object(sa.pool, 'NullPool', sa.pool.QueuePool):
-            _engine = db_api.get_engine()
+            _engine = connect(f'sqlite:///{directory}/cinder.sqlite',
+                              sqlite_synchronous=False)
         models.BASE.metadata.create_all(_engine)
     return _engine
+
+
+def connect(url: str, **options: typing.Any) -> sa.Engine:
+    """Make this process use a database."""
+    CONF([], project='cinder', default_config_files=[])
+    # What costs most with the defaults: a connection for every session,
+    # and a turn for other threads after it.
+    db_api.main_context_manager.configure(
+        connection=url, thread_checkin=False, max_retries=0, **options)
+    # Registers rpc_response_timeout.
+    messaging.get_rpc_client(messaging.get_rpc_transport(CONF, 'fake:/'),
+                             messaging.Target())
+    return db_api.get_engine()
 
 
 class Database:
@@ -61,12 +66,16 @@ class Database:
     def __init__(self) -> None:
         self.statements: list[str] = []
         self.context = context.get_admin_context()
-        with engine().begin() as connection:
-            for table in _TABLES:
-                connection.execute(sa.delete(table))
+        self.clear()
         sa.event.listen(engine(), 'before_cursor_execute', self._before)
         self._away = False
         self._deadlocks = False
+
+    def clear(self) -> None:
+        """Forget what tests before have left."""
+        with engine().begin() as connection:
+            for table in TABLES:
+                connection.execute(sa.delete(table))
 
     def close(self) -> None:
         if sa.event.contains(engine(), 'before_cursor_execute',

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the database does for a statement does not grow with the fleet."""
+from __future__ import annotations
+
+import io
+import pathlib
+import tempfile
+import unittest
+from unittest import mock
+
+from tests.functional import fleet
+from tests.unit.fake import database as fake
+
+# The most rows that are looked at for one statement.
+EXAMINED = 100
+
+# Tests that move volumes about in every way there is.
+SCENARIOS = ('test_relocation', 'test_chain', 'test_exchange',
+             'test_migration', 'test_service')
+
+
+class FleetTest(unittest.TestCase):
+    """The scenarios of unit tests, in the database of a fleet."""
+
+    maxDiff = None
+
+    def setUp(self) -> None:
+        super().setUp()
+        directory = tempfile.TemporaryDirectory(prefix='dmclone-fleet-')
+        self.addCleanup(directory.cleanup)
+        self.fleet = fleet.Fleet(pathlib.Path(directory.name))
+        self.addCleanup(self.fleet.stop)
+        self.fleet.start()
+
+    def test_no_statement_reads_the_fleet(self) -> None:
+        self.run_scenarios()
+        sent = self.fleet.statements()
+        # All that there is to be sent is among it.
+        for kind in ('SELECT volumes.', 'SELECT volume_attachment.',
+                     'SELECT services.', 'UPDATE volumes SET provider_id',
+                     'UPDATE volumes SET _name_id', 'INSERT INTO messages'):
+            self.assertTrue([found for found in sent
+                             if found.text.startswith(kind)], kind)
+        self.assertTrue([found for found in sent
+                         if 'volumes_deleted_host_idx' in found.keys])
+        dear = {found.shape: found for found in sent
+                if found.scans or found.examined > EXAMINED}
+        self.assertEqual('', '\n'.join(map(str, dear.values())))
+
+    def run_scenarios(self) -> None:
+        engine = fake.connect(self.fleet.url)
+        self.addCleanup(engine.dispose)
+        suite = unittest.defaultTestLoader.loadTestsFromNames(
+            [f'tests.unit.{name}' for name in SCENARIOS])
+        output = io.StringIO()
+        with mock.patch.object(fake, '_engine', engine), (
+                mock.patch.object(fake, 'Database', fleet.Database)):
+            result = unittest.TextTestRunner(output).run(suite)
+        self.assertTrue(result.wasSuccessful(), output.getvalue())
