@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from cinder_dmclone.database import services
 from cinder_dmclone.releases import db_api
 from cinder_dmclone.releases import models
-from cinder_dmclone.database import services
 from tests.unit import base
 from tests.unit.fake import database
 
