@@ -82,7 +82,7 @@ class ReadTest(RowsTestCase):
         self.assertIsNone(self.store.get(str(uuid.uuid4())))
 
     def test_more_than_are_asked_for_at_once(self) -> None:
-        ids = {str(uuid.uuid4()) for _ in range(2 * rows.AT_ONCE)}
+        ids = {str(uuid.uuid4()) for _ in range(2 * volumes.AT_ONCE)}
         for volume in ids:
             self.db.volume(volume, f'{A}#pool')
         found = self.store.find({self.volume, *ids})
