@@ -9,16 +9,20 @@ import typing
 
 from oslotest import base
 
+from tests.unit import test_layers
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENTS = ROOT / 'doc/source'
 # A page or picture, as files outside doc/source name it.
 _PAGE = re.compile(r'\bdoc/source/[\w./-]+\.\w+')
+# A file or a module of the tree, as a page names it.
+_INSIDE = re.compile(r'``((?:cinder_dmclone|etc|lab|tests|tools)/[\w./-]*)``')
 _TEST = re.compile(r'^ +def (test_\w+)', re.MULTILINE)
 # A test, a module of tests, or both, as a page names them.
 _NAMED = re.compile(r'``(test_\w+(?:\.test_\w+)?)``')
 # Pages that take a reader through the code, and what they name: a file, a
 # folder, or something in the code.
-_GUIDES = ('words',)
+_GUIDES = ('code', 'recipes', 'words')
 _FILE = re.compile(r'``([\w./-]+(?:\.py|/))``')
 _CODE = re.compile(r'``(?:\w+\.)*([A-Za-z_]\w+)``')
 # A schedule that broke the first draft of the protocol. H101 and the like are
@@ -45,6 +49,14 @@ class DocumentsTest(base.BaseTestCase):
         missing = {f'{path.relative_to(ROOT)}: {page}'
                    for path, text in texts() for page in _PAGE.findall(text)
                    if not (ROOT / page).exists()}
+        self.assertEqual(set(), missing)
+
+    def test_files_that_pages_name_exist(self):
+        missing = {f'{path.relative_to(ROOT)}: {name}'
+                   for path in DOCUMENTS.rglob('*.rst')
+                   for name in _INSIDE.findall(path.read_text())
+                   if not (ROOT / name).exists()
+                   and not (ROOT / f'{name}.py').exists()}
         self.assertEqual(set(), missing)
 
     def test_tests_that_are_named_exist(self):
@@ -89,3 +101,10 @@ class DocumentsTest(base.BaseTestCase):
                                    else path.endswith(f'/{name}')
                                    for path in files)}
         self.assertEqual(set(), missing)
+
+    def test_every_room_is_in_the_picture(self):
+        """The picture is looked at before the map is read."""
+        picture = (DOCUMENTS / 'images/floors.svg').read_text()
+        drawn = re.findall(r'\w+', ' '.join(
+            re.findall(r'class="n"[^>]*>([^<]*)', picture)))
+        self.assertEqual(sorted(test_layers.floors()), sorted(drawn))
