@@ -20,6 +20,7 @@ import typing
 from oslo_config import cfg
 
 from cinder_dmclone import driver, units
+from cinder_dmclone.host.dm import table
 from cinder_dmclone.world import World
 
 # In a directory of cinder-volume's user, who removes and renames them.
@@ -46,16 +47,36 @@ class FaultyDriver(driver.DMCloneVolumeDriver):
         return _wrapped(dataclasses.replace(real, host=host), PORTS)
 
 
-class SlowDriver(FaultyDriver):
-    """Copies one region at a time, until a test tells the clone otherwise."""
+class StillDriver(FaultyDriver):
+    """Copies only what I/O needs, until a test tells the clone otherwise."""
 
     def make_world(self) -> World:
         real = super().make_world()
-        one = units.Bytes(1)
-        settings = dataclasses.replace(
-            real.settings, hydration_threshold=one, hydration_batch=one)
         return dataclasses.replace(real, host=dataclasses.replace(
-            real.host, settings=settings))
+            real.host, dm=_Still(real.host.dm)))
+
+
+class _Still:
+    """A device mapper whose clones may copy no region by themselves."""
+
+    def __init__(self, real: typing.Any) -> None:
+        self._real = real
+
+    def __getattr__(self, attribute: str) -> typing.Any:
+        return getattr(self._real, attribute)
+
+    def apply(self, name: str, wanted: table.Table,
+              **named: typing.Any) -> None:
+        self._real.apply(name, table.Table(tuple(
+            map(_stand_still, wanted.segments))), **named)
+
+
+def _stand_still(segment: table.Segment) -> table.Segment:
+    target = segment.target
+    if not isinstance(target, table.Clone):
+        return segment
+    return dataclasses.replace(segment, target=dataclasses.replace(
+        target, core={**target.core, 'hydration_threshold': 0}))
 
 
 def _wrapped(real: typing.Any, names: tuple[str, ...]) -> typing.Any:

@@ -32,7 +32,7 @@ from lab.volume import DRIVER, VolumeService
 # The driver with fault points: lab/faulty.py under a name of its own, because
 # the nodes do not have the package lab.
 FAULTY_DRIVER = 'dmclone_faulty.FaultyDriver'
-SLOW_DRIVER = 'dmclone_faulty.SlowDriver'
+STILL_DRIVER = 'dmclone_faulty.StillDriver'
 # nova-compute, libvirtd and some small servers beside cinder-volume.
 _NOVA_SIZE = Size(memory_mib=1536)
 _JSON_VERBS = {'list', 'show', 'create'}

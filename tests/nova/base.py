@@ -22,7 +22,7 @@ class NovaTest(testtools.TestCase):
         self.lab = environment.lab()
         self.gateway = self.lab.cloud.gateway
         self.node1, self.node2, self.node3 = self.lab.nodes
-        self.checker = checker.Checker(self.lab, labs.FULL_GIB)
+        self.checker = checker.Checker(self.lab, labs.gib())
         self.servers: list[Server] = []
         self.volumes: list[str] = []
         self.addOnException(lambda info: labs.keep_logs(

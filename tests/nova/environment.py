@@ -9,7 +9,7 @@ import functools
 import os
 
 from lab import Lab
-from lab.lab import SLOW_DRIVER
+from lab.lab import STILL_DRIVER
 from tests.functional import environment
 
 _GIVEN = os.environ.get('DMCLONE_NOVA_LAB')
@@ -24,14 +24,15 @@ def lab() -> Lab:
 def make(number: int) -> Lab:
     """The lab as the tests need it.
 
-    Volumes hydrate slowly until a test has seen what it wants to see. The
+    Volumes hydrate not at all until a test has seen what it wants to see. The
     services of Cinder run on native threads, as those of the lab without
     Nova run on eventlet.
     """
-    return Lab(f'nova-{number}', nodes=3, nova=True, driver=SLOW_DRIVER,
+    return Lab(f'nova-{number}', nodes=3, nova=True, driver=STILL_DRIVER,
                native=True,
                backend={'volume_clear': 'none',
-                        'dmclone_region_size_kib': 16},
+                        'dmclone_region_size_kib': 16,
+                        'lab_gib': environment.gib()},
                default={'rpc_response_timeout': 100,
                         'backend_stats_polling_interval':
                         environment.STATS_SECONDS})
