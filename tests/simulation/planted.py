@@ -10,22 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import types
-import uuid
 
 from cinder_dmclone.database import conditions
-from cinder_dmclone.database import rows
-from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
-from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile import elsewhere
-from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone import records
 from cinder_dmclone.relocation import coordinator
-from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.service import answers
 from cinder_dmclone.service import entry_points
 from cinder_dmclone.stack import boot
@@ -36,7 +29,6 @@ from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import teardown
 from cinder_dmclone.stack import write_gate
 from tests.simulation import mistakes
-from tests.simulation import scheduler
 
 bug = mistakes.bug
 
@@ -75,19 +67,6 @@ def _no_flush(host, unit):
     """The borrower's flushes reach only its own disk."""
 
 
-@bug('H4: only fronts are looked for', (coordinator, 'seal'),
-     (coordinator, 'check_sealable'), where='pair/new/attach2 c/image',
-     also=UNMARKED)
-def _fronts_only(world, row, live=False):
-    unit = inspect.refresh(world.host, row.lv)
-    for name in unit.of_kind(names.Kind.FRONT):
-        if unit.is_held(name):
-            raise exceptions.CannotRelocate(
-                volume=row.id, node='', peer='', reason='a front is open')
-        consumers.drop(world.host, unit, name)
-    consumers.flush(world.host, unit)
-
-
 @bug('the attachment is not looked at again', (conditions, 'to_move'),
      where='pair/new/attach b/drop')
 def _no_attachment(row, purpose):
@@ -98,16 +77,6 @@ def _no_attachment(row, purpose):
 def _early_hydration(host, lv, tags, source, front, build=clones.build):
     build(host, lv, tags, source, front)
     clones.hydrate(host, inspect.refresh(host, lv))
-
-
-@bug('H11: the loan is not durable before the copy is',
-     (coordinator, 'lend'))
-def _soft_loan(world, row, room, lend=coordinator.lend):
-    group = world.host.group
-    soft = types.SimpleNamespace(retag=group.retag, report=group.report,
-                                 name=group.name, flush=lambda: None)
-    host = dataclasses.replace(world.host, group=soft)
-    return lend(dataclasses.replace(world, host=host), row, room)
 
 
 @bug('H11: a lent LV gets its front at boot', (boot, '_activate'),
@@ -121,31 +90,6 @@ def _careless_boot(host, unit):
         consumers.consume(host, unit, names.front(host.settings.host, unit.lv))
 
 
-@bug('H11: a copy is marked own before the commit', (messages.Copy, 'tags'))
-@property
-def _early_own(self):
-    return (records.Own(self.generation, self.volume),
-            records.From(self.lender.node, self.lender.lv, self.iqn,
-                         self.portal, self.size, self.block))
-
-
-@bug('H6: a copy gets the same name in every attempt',
-     (coordinator, 'offer'))
-def _same_name(world, row, peer, purpose):
-    copy = records.Location(peer, str(uuid.uuid5(
-        uuid.NAMESPACE_DNS, f'{row.id} {peer}')))
-    return world.rows.offer(row, copy, purpose)
-
-
-@bug('H10: a change whose answer is lost counts as failed',
-     (volumes.RowStore, '_read_back'))
-def _not_read(self, volume_id, failure, read=volumes.RowStore._read_back):
-    if failure:
-        raise exceptions.RowChanged(volume=volume_id, step='a change',
-                                    reason='no answer')
-    return read(self, volume_id, failure)
-
-
 # -- live migration ---------------------------------------------------------
 
 @bug('H2: the gate of the copy is open', (write_gate, 'close'))
@@ -153,31 +97,10 @@ def _open_gate(host, unit, front):
     consumers.consume(host, unit, front)
 
 
-@bug('H2: the source is not gated', (live_migration, 'hand_over'))
-def _ungated_source(world, row, copy, pool):
-    consumers.flush(world.host, inspect.refresh(world.host, row.lv))
-    coordinator.commit(world, row, pool,
-                       rows.Purpose(row.migration.id, live=True))
-
-
-@bug('H1: the end of the source attachment means nothing',
-     (entry_points.NodeService, '_end_offer'), where='story/live quiet')
-def _deaf(self, row, unit, connector):
-    return row, False
-
-
 @bug('H13: the end of the other attachment is refused',
      (entry_points.NodeService, '_end_offer'))
 def _refusing(self, row, unit, connector):
     raise exceptions.CannotServe(volume=row.id, node='', reason='no')
-
-
-@bug('H23: an offer stands for ever', (decide, '_home'))
-def _standing(known, row, home=decide._home):
-    found = home(known, row)
-    if found.step is decide.Step.WITHDRAW:
-        return decision.Decision(decide.Step.WAIT)
-    return found
 
 
 @bug('the gate is opened by whoever finds a write waiting',
@@ -193,19 +116,6 @@ def _opened(known, row):
 @bug('H7: the count of copied regions is believed', (clones, 'is_complete'))
 def _in_core(host, unit):
     return unit.clone is not None and unit.clone.complete
-
-
-@bug('H8: metadata is made anew at re-assembly', (clones, 'assemble'))
-def _zeroed(host, unit):
-    host.meta_group.zero(unit.meta.name)
-    clones._apply_source(host, unit, unit.disk.devnum if unit.disk else None)
-    return clones._apply_clone(host, unit)
-
-
-@bug('H14: only the row says who still needs a copy',
-     (elsewhere, '_discharge'))
-def _row_only(known, row, tag):
-    return None
 
 
 @bug('release before the end is recorded', (answers.Answers, 'show'),
@@ -237,24 +147,6 @@ def _busy_teardown(host, unit):
 
 # -- the reconciler and requests --------------------------------------------
 
-@bug('H22: the reconciler takes no lock', (scheduler.Locks, 'volume'))
-def _no_lock(self, volume_id, seconds, volume=scheduler.Locks.volume):
-    if seconds == reconciler.LOCK_SECONDS:
-        return contextlib.nullcontext()
-    return volume(self, volume_id, seconds)
-
-
-@bug('H22: what was decided before the lock is done under it',
-     (reconciler.Reconciler, '_decide_now'))
-def _stale_decision(self, lv, given, now=reconciler.Reconciler._decide_now):
-    kept = self.__dict__.setdefault('_kept', {})
-    when, found = kept.get(lv, (-100.0, None))
-    if self._world.clock.monotonic() - when > 5.0 or found is None:
-        found = now(self, lv, given)
-        kept[lv] = (self._world.clock.monotonic(), found)
-    return found
-
-
 @bug('H22: a front needs an attachment with a connector',
      (decide, '_consumers'), where='pair/new/attach a/extend')
 def _impatient(known, row, decide_=decide._consumers):
@@ -266,23 +158,6 @@ def _impatient(known, row, decide_=decide._consumers):
      (answers.Answers, '_require_home'), where='message/migrate/TWICE')
 def _anywhere(self, row):
     """Whoever gets it does it."""
-
-
-@bug('H24: tags with an illegal character', (records, 'print_tag'))
-def _illegal(tag, print_tag=records.print_tag):
-    return print_tag(tag).replace('#', '@')
-
-
-@bug('H25: the source is writable', (clones, '_apply_source'))
-def _writable(host, unit, path, queue=True, apply=clones._apply_source):
-    dm = types.SimpleNamespace(apply=lambda name, found, **named:
-                               host.dm.apply(name, found, noflush=True))
-    apply(dataclasses.replace(host, dm=dm), unit, path, queue)
-
-
-@bug('H26: passwords do not outlive a process', (names, 'chap_secret'))
-def _fresh_secret(key, iqn):
-    return str(uuid.uuid4())
 
 
 @bug('H29: a copy may take as long as it likes', (coordinator,

@@ -7,21 +7,17 @@ See ``planted`` for those in the move itself.
 from __future__ import annotations
 
 import dataclasses
-import types
 import typing
 
 from cinder_dmclone.database import causal_reads
-from cinder_dmclone.database import rows
 from cinder_dmclone.database import volumes
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile import elsewhere
 from cinder_dmclone.reconcile import reconciler
-from cinder_dmclone import records
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.service import answers
-from cinder_dmclone.service import entry_points
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import inspect
 from tests.simulation import mistakes
@@ -82,20 +78,6 @@ def _any_group(self, copy, group, front, gated, seconds,
 
 # -- messages ---------------------------------------------------------------
 
-@bug('H6: a copy is prepared without a look at the row',
-     (coordinator, 'prepare'), where='message/live held/TWICE')
-def _blind_prepare(world, copy, front, gated, seconds,
-                   prepare=coordinator.prepare):
-    row = rows.Row(
-        copy.volume, f'{copy.lender.node}#pool', copy.lender.lv, 1,
-        'reserved', None, str(records.ProviderId(
-            copy.generation - 1, offer=records.Location(
-                world.settings.node, copy.lv))), False)
-    blind = types.SimpleNamespace(get=lambda volume: row)
-    return prepare(dataclasses.replace(world, rows=blind), copy, front, gated,
-                   seconds)
-
-
 def _locked_show(self, lv, show=answers.Answers.show):
     volume = inspect.refresh(self._world.host, lv).tags.volume
     with self._locked(volume or lv):
@@ -111,26 +93,6 @@ def _locked_ask(self, found, unit, given, ask=reconciler.Reconciler._ask):
         return ask(self, found, unit, given)
     with self._world.locks.volume(volume, reconciler.LOCK_SECONDS):
         return ask(self, found, unit, given)
-
-
-@bug('H5: migrate is neither fenced nor conditional',
-     (entry_points.NodeService, 'migrate'),
-     where='pair/new/migrate c/attach a')
-def _unfenced(self, volume_id, host):
-    peer, purpose = host.partition('#')[0], rows.Purpose(None)
-    if peer == self._node:
-        return False
-    with self._home(volume_id) as known:
-        room = coordinator.find_room(self._world, known.row, peer)
-        row = coordinator.offer(self._world, known.row, peer, purpose)
-        coordinator.prepare_there(self._world, row, room, purpose)
-    # The manager's own save.
-    self._world.clock.sleep(1.0)
-    self._world.rows._target._update(
-        {'host': host, '_name_id': row.offer.lv, 'provider_id': str(
-            records.ProviderId(row.generation + 1, source=row.owner))},
-        {'id': row.id}, [])
-    return True
 
 
 @bug('H10: a commit from which others have gone on counts as failed',
@@ -155,23 +117,12 @@ def _any_room(world, row, peer, keep):
     return room
 
 
-@bug('H20: block sizes are not compared', (coordinator, 'find_room'))
-def _any_block(world, row, peer):
-    return _any_room(world, row, peer, 'room')
-
-
 @bug('H28: an offer is made before there is room', (coordinator, 'find_room'))
 def _no_room(world, row, peer):
     return _any_room(world, row, peer, 'block')
 
 
 # -- paths ------------------------------------------------------------------
-
-@bug('H12: discards reach the clone', (clones, '_apply_clone'))
-def _discards(host, unit, region_size=None, apply=clones._apply_clone):
-    dm = Without(host.dm, hide_discards=lambda name: None)
-    return apply(dataclasses.replace(host, dm=dm), unit, region_size)
-
 
 @bug('H16: the swap waits for reads of the lender', (clones, 'swap'),
      where='crash/fill/cut/before/1')
@@ -180,15 +131,6 @@ def _no_detour(host, unit, swap=clones.swap):
     swap(host, dataclasses.replace(unit, devices={
         name: found for name, found in unit.devices.items()
         if name != source}))
-
-
-@bug('H18: who only lends waits for its lender', (elsewhere, '_serve'),
-     where='crash/chain/cut/before/2')
-def _patient(unit, borrower, serve=elsewhere._serve):
-    found = serve(unit, borrower)
-    if found.step is Step.PAUSE:
-        return decision.Decision(Step.WAIT, 'the lender will come back')
-    return found
 
 
 @bug('H18: who only lends waits for a server that was left behind',
