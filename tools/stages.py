@@ -19,6 +19,7 @@ import time
 from collections.abc import (Callable, Collection, Iterator, Mapping,
                              Sequence)
 
+from tools import outcome
 from tools import shares
 
 from lab import entry
@@ -33,8 +34,6 @@ RESULTS = WORK / 'functional-results'
 SIMULATION = WORK / 'simulation-results'
 TOX = 'tox>=4.11,<5'
 PYTHON = '/usr/bin/python3'
-# Seconds of each test of this run, in the form of shares.RECORDED.
-TIMES = WORK / 'times.json'
 # Tests in labs run in so many of them at once: a lab often waits.
 LABS = 2
 # The stages that need labs, and seconds until the first test begins.
@@ -44,17 +43,8 @@ IN_LABS = {'functional': 40.0, 'nova': 80.0}
 UNIT = {'pep8': 5.0, 'cover': 60.0, 'docs': 10.0, 'releasenotes': 3.0}
 # The unit tests beside Cinder's older releases; ``cover`` has the newest.
 OLDER_RELEASES = {'py3-2025.1': 100.0, 'py3-2026.1': 100.0}
-# How many of the slowest tests are told of in the end.
-SLOWEST = 10
 # How much of a failed stage's log is shown.
 TAIL_LINES = 40
-# How much of each traceback is repeated below the log.
-ERROR_LINES = 8
-# In what stestr prints: a test that failed, and what it raised.
-_FAILED = re.compile(r'^\{\d+\} (\S+) [^\n]*FAILED\n(.*?)'
-                     r'(?=^\{\d+\} |^=+\nFailed |\Z)', re.M | re.S)
-_RAISED = re.compile(r'^Captured traceback\S*:\n~+\n(.*?)(?=^Captured |\Z)',
-                     re.M | re.S)
 # How long an interrupted stage may take to clean up, in seconds.
 GRACE = 60
 
@@ -108,16 +98,17 @@ class Run:
             failure = None
             # The number of the last run: a stage that dies early must not
             # be credited with the results of the one before.
-            before = _stream_number(results)
+            before = outcome.stream_number(results)
             try:
                 execute(name, argv, echo)
             except StageFailed as error:
                 failure = error
             passed, failed = 0, 0
-            if _stream_number(results) != before:
-                passed, failed = count(results)
-                self.times[name] = times(results)
-                print(raised((LOGS / f'{name}.log').read_text()), end='')
+            if outcome.stream_number(results) != before:
+                passed, failed = outcome.count(results)
+                self.times[name] = outcome.times(results)
+                print(outcome.raised((LOGS / f'{name}.log').read_text()),
+                      end='')
             if not failed and (failure or not passed):
                 failed = 1
                 failure = failure or StageFailed('no test was run')
@@ -163,61 +154,6 @@ def execute(name: str, argv: Sequence[str], echo: bool = False) -> None:
         tail = [] if echo else log.read_text().splitlines()[-TAIL_LINES:]
         raise StageFailed('\n'.join(
             [*tail, f'exit status {child.returncode}; log: {log}']))
-
-
-def _stream_number(results: Sequence[str]) -> str:
-    repository = pathlib.Path(results[results.index('--repo-url') + 1])
-    try:
-        return (repository / '.stestr/next-stream').read_text()
-    except FileNotFoundError:
-        return ''
-
-
-def count(results: Sequence[str]) -> tuple[int, int]:
-    """Passed and failed of the last stestr run; skipped ones are neither."""
-    stream = subprocess.run(results, cwd=ROOT, stdout=subprocess.PIPE)
-    stats = subprocess.run(
-        [str(pathlib.Path(results[0]).with_name('subunit-stats'))],
-        input=stream.stdout, stdout=subprocess.PIPE).stdout.decode()
-    numbers = dict(re.findall(r'^(\w+) tests:\s+(\d+)$', stats, re.M))
-    return int(numbers.get('Passed', 0)), int(numbers.get('Failed', 0))
-
-
-def times(results: Sequence[str]) -> dict[str, float]:
-    """Seconds of each test of the last stestr run."""
-    stream = subprocess.run(results, cwd=ROOT, stdout=subprocess.PIPE)
-    lines = subprocess.run(
-        [str(pathlib.Path(results[0]).with_name('subunit-ls')), '--times'],
-        input=stream.stdout, stdout=subprocess.PIPE).stdout.decode()
-    return {test: float(seconds) for test, _, seconds in (
-        line.rpartition(' ') for line in lines.splitlines()) if test}
-
-
-def slowest(found: Mapping[str, Mapping[str, float]],
-            most: int = SLOWEST) -> str:
-    """The tests that took longest, of all stages."""
-    every = [(seconds, test) for tests in found.values()
-             for test, seconds in tests.items()]
-    lines = [f'{seconds:7.1f} s  {test}\n'
-             for seconds, test in sorted(every, reverse=True)[:most]]
-    return ''.join(['the slowest tests:\n', *lines]) if lines else ''
-
-
-def keep(name: str, found: Mapping[str, float]) -> None:
-    """Write down how long tests of a stage took, beside what is known."""
-    kept = shares.recorded(TIMES)
-    kept.setdefault(name, {}).update(found)
-    TIMES.write_text(json.dumps(kept, indent=1, sort_keys=True) + '\n')
-
-
-def raised(log: str) -> str:
-    """The ends of what failed tests raised, to be seen at a log's end."""
-    found = []
-    for test, details in _FAILED.findall(log):
-        for text in _RAISED.findall(details):
-            lines = [line for line in text.splitlines() if line.strip()]
-            found += [test, *lines[-ERROR_LINES:]]
-    return ''.join(f'{line}\n' for line in found)
 
 
 def stestr(binaries: pathlib.Path, repository: pathlib.Path,
@@ -322,7 +258,7 @@ class InLabs:
                    *self._stestr('run', '--worker-file', str(workers))],
                   stestr(self.binaries, RESULTS, 'last', '--subunit'),
                   echo=True)
-        keep(self.record, run.times.get(self.title, {}))
+        outcome.keep(self.record, run.times.get(self.title, {}))
 
     def _stestr(self, *words: str) -> list[str]:
         return stestr(self.binaries, RESULTS, '--test-path',
@@ -474,7 +410,7 @@ def _main() -> int:
         os.environ['DMCLONE_SHARE'] = '{}/{}'.format(*arguments.share)
     run = Run()
     run_stages(run, arguments)
-    print(slowest(run.times), end='')
+    print(outcome.slowest(run.times), end='')
     if run.failed:
         print(f'logs: {LOGS}')
     print(f'{run.passed} passed, {run.failed} failed')

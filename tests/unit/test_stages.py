@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 from lab.processes import alive, wait_for
+from tools import outcome
 from tools import stages
 
 # As stestr prints it.
@@ -74,7 +75,7 @@ Totals
 class RaisedTest(unittest.TestCase):
 
     def test_each_error_once_by_test(self) -> None:
-        found = stages.raised(_LOG).splitlines()
+        found = outcome.raised(_LOG).splitlines()
         self.assertEqual(
             ['tests.a.A.test_first', 'tests.a.A.test_first',
              'tests.a.A.test_last'],
@@ -85,7 +86,7 @@ class RaisedTest(unittest.TestCase):
         self.assertNotIn('of a log', '\n'.join(found))
 
     def test_nothing_failed(self) -> None:
-        self.assertEqual('', stages.raised('{0} tests.a [1s] ... ok\n'))
+        self.assertEqual('', outcome.raised('{0} tests.a [1s] ... ok\n'))
 
 
 # A stage like stestr: a worker that does not end when asked, and a process in
@@ -102,6 +103,7 @@ wait
 _RUNNER = '''
 import pathlib, sys
 from unittest import mock
+from tools import outcome
 from tools import stages
 place = pathlib.Path(sys.argv[1])
 with mock.patch.multiple(
