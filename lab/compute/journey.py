@@ -85,10 +85,10 @@ class ServerJourney(Journey):
     def _migrate(self, server: Server) -> None:
         with self._console.step('Live-migrate it to '
                                 f'{self._away.name}') as step:
+            # As Server.suspend() has it.
             self._console.detail('QEMU without KVM loses what a guest stores '
-                                 'while its memory is')
-            self._console.detail('copied (see lab/compute/server.py), so '
-                                 'that it stands still meanwhile')
+                                 'while its memory is copied:')
+            self._console.detail('it stands still meanwhile.')
             self._console.detail(f'{self._home.name}# virsh suspend '
                                  f'{self._server}')
             server.suspend()
