@@ -410,7 +410,8 @@ class Reconciler:
             except exceptions.CopyUnusable as error:
                 decision = decide.Decision(Step.REPORT, error.msg)
                 break
-        self.nominate(lv)
+        if decision.step is not Step.REST:
+            self.nominate(lv)
         return decision, known
 
 

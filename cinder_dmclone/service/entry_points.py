@@ -212,9 +212,14 @@ class NodeService(answers.Answers):
                 row = self._row(volume_id)
                 owner = row.node
                 if owner == self._node:
-                    # What needs the operator can still be detached.
-                    _, known = self._loop.settle(row)
-                    return self._disconnect_here(known, connector)
+                    try:
+                        # What needs the operator can still be detached.
+                        _, known = self._loop.settle(row)
+                        return self._disconnect_here(known, connector)
+                    finally:
+                        # Cinder deletes the attachment now. Who looks before
+                        # that finds its front missing, and makes it.
+                        self._loop.nominate(row.lv, reconciler.SOONEST)
         if proxied:
             raise exceptions.NotHome(volume=volume_id, owner=owner,
                                      node=self._node)

@@ -14,10 +14,39 @@ from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.peers import client
 from cinder_dmclone.service import endpoint
+from cinder_dmclone.stack import inspect
 from cinder_dmclone import units
 from tests.unit import base
 from tests.unit.fake import cloud
 from tests.unit.fake import ports
+
+
+class DetachTest(base.CloudTestCase):
+
+    def test_a_look_before_cinder_has_deleted_the_attachment(self) -> None:
+        """It justifies a front; without it nothing looks any more."""
+        attachment, path = self.cloud.attach(self.volume, self.a)
+        self.cloud.settle()
+        self.a.process.service.disconnect(self.volume, self.a.connector,
+                                          False)
+        self.a.process.loop.run_once()
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assertNotIn(path.rpartition('/')[2], self.a.mapper.mapped)
+
+    def test_a_look_that_was_under_way(self) -> None:
+        """It waits for the lock of the request that ends the connection."""
+        attachment, path = self.cloud.attach(self.volume, self.a)
+        self.cloud.settle()
+        service, loop = self.a.process.service, self.a.process.loop
+        unit = inspect.refresh(self.a.process.world.host, self.volume)
+        began = self.cloud.clock.monotonic()
+        service.disconnect(self.volume, self.a.connector, False)
+        loop._plan(loop._work(unit), unit, began)
+        self.assertIn(path.rpartition('/')[2], self.a.mapper.mapped)
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assertNotIn(path.rpartition('/')[2], self.a.mapper.mapped)
 
 
 class DeleteTest(base.CloudTestCase):
