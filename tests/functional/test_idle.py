@@ -23,8 +23,8 @@ class IdleTest(base.FunctionalTest):
     def test_idle_nodes_ask_and_fork_nothing(self) -> None:
         # Otherwise this test could not fail: work is seen.
         work = account.cost(self.lab, self.work)
-        self.assertLess(0, work.programs['lvcreate'])
-        self.assertLess(0, work.statements.other)
+        self.assertLess(0, work.programs['lvm'], work)
+        self.assertLess(0, work.statements.other, work)
         # On a slow machine a last look may come after a quiet while.
         for _ in range(WINDOWS):
             self.wait('the nodes to be quiet', lambda: self.idles(QUIET))
