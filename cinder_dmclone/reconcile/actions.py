@@ -15,7 +15,9 @@ from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile import observed
+from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.relocation import lender
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import exports
@@ -49,11 +51,11 @@ def _withdraw(world: World, decision: Decision, known: Facts) -> None:
 
 def _reclaim(world: World, decision: Decision, known: Facts) -> None:
     for tag in decision.lent:
-        coordinator.reclaim(world, known.unit, tag)
+        lender.reclaim(world, known.unit, tag)
 
 
 def _adopt(world: World, decision: Decision, known: Facts) -> None:
-    coordinator.adopt(world, known.unit, _row(known))
+    borrower.adopt(world, known.unit, _row(known))
 
 
 def _assemble(world: World, decision: Decision, known: Facts) -> None:

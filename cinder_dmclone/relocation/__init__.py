@@ -1,2 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocol that moves a volume, one module per actor."""
+"""The protocol that moves a volume to another node.
+
+::
+
+    home node A                                node B
+    -----------                                ------
+    offer     CAS: the row names the copy
+    lend      tag, flush, export
+    prepare   ------------------------------>  build the copy, answer its path
+    seal      no writer, flush
+    commit    CAS: the row names B's LV
+              - - - - - - - - - - - - - - - >  adopt, hydrate, finish
+
+Up to the commit every failure is undone by *withdraw*: the row first, then
+the rest. After it there is only forward, and nothing raises. A crash at any
+point leaves what the reconciler finds and settles.
+"""

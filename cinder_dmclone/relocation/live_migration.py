@@ -25,6 +25,7 @@ from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
 from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.relocation import lender
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import write_gate
 from cinder_dmclone.world import World
@@ -75,7 +76,7 @@ def hand_over(world: World, row: rows.Row, copy: records.Location,
             volume=row.id, node=world.settings.node, peer=copy.node,
             reason=f'{copy} is not offered to a server that may be there')
     try:
-        coordinator.seal(world, row, live=True)
+        lender.seal(world, row, live=True)
         coordinator.commit(world, row, pool,
                            rows.Purpose(attachment.id, live=True))
     except exceptions.DatabaseAway:

@@ -15,7 +15,7 @@ from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone import records
-from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.stack import inspect
 from cinder_dmclone import units
@@ -63,8 +63,8 @@ class Answers:
                 'another node of this name?')
         with self._locked(copy.volume):
             try:
-                return coordinator.prepare(self._world, copy, front, gated,
-                                           seconds)
+                return borrower.prepare(self._world, copy, front, gated,
+                                        seconds)
             finally:
                 self._loop.nominate(copy.lv)
 
@@ -86,7 +86,7 @@ class Answers:
     def discard(self, volume_id: str, lv: str) -> None:
         """Destroy a withdrawn copy; see ``relocation.discard``."""
         with self._world.locks.volume(volume_id, reconciler.LOCK_SECONDS):
-            coordinator.discard(self._world, volume_id, lv)
+            borrower.discard(self._world, volume_id, lv)
 
     def agrees(self, volume_id: str, copy: records.Location) -> bool:
         """Whether a copy elsewhere may go; takes no lock.

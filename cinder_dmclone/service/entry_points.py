@@ -23,6 +23,7 @@ from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone import records
 from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.relocation import lender
 from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.service import answers
 from cinder_dmclone.service import attach_policy
@@ -72,7 +73,7 @@ class NodeService(answers.Answers):
                 row = coordinator.withdraw(self._world, row)
             unit = inspect.refresh(self._host, row.lv)
             for tag in unit.tags.lent:
-                coordinator.reclaim(self._world, unit, tag)
+                lender.reclaim(self._world, unit, tag)
             teardown.strip(self._host, inspect.refresh(self._host, row.lv))
         # Nobody else touches a volume that is being deleted; other nodes'
         # requests need not wait for the erasure.

@@ -19,6 +19,7 @@ from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile import elsewhere
 from cinder_dmclone import records
 from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.relocation import lender
 from cinder_dmclone.service import answers
 from cinder_dmclone.service import entry_points
 from cinder_dmclone.stack import boot
@@ -58,7 +59,7 @@ def _commit_first(world, row, peer, purpose):
     with coordinator.undone(world, row):
         path = coordinator.prepare_there(world, row, room, purpose)
         coordinator.commit(world, row, room.pool, purpose)
-        coordinator.seal(world, row)
+        lender.seal(world, row)
     return path
 
 
@@ -163,7 +164,7 @@ def _anywhere(self, row):
 @bug('H29: a copy may take as long as it likes', (coordinator,
                                                   'prepare_there'))
 def _endless_prepare(world, row, room, purpose):
-    spec = coordinator.lend(world, row, room)
+    spec = lender.lend(world, row, room)
     return world.peers.prepare(
         row.offer.node, spec, room.group,
         front=purpose.attachment is not None, gated=purpose.live,

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The borrower: builds the copy, becomes its owner, or destroys it."""
+
+from __future__ import annotations
+
+from oslo_utils import excutils
+
+from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
+from cinder_dmclone import names
+from cinder_dmclone.peers import messages
+from cinder_dmclone import records
+from cinder_dmclone.stack import clones
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import state
+from cinder_dmclone.stack import teardown
+from cinder_dmclone.stack import write_gate
+from cinder_dmclone.world import World
+
+
+def prepare(world: World, copy: messages.Copy, front: bool, gated: bool,
+            seconds: float) -> str:
+    """Build the offered copy; the caller holds the volume's lock here.
+
+    A second message for the same copy gets the same answer. Past the
+    deadline the copy is undone: nobody waits for it any more.
+
+    :param seconds: how long the lender waits
+    :returns: the path of the copy's front
+    :raises PeerRefused: if the row does not offer this copy to this node
+    """
+    started = world.clock.monotonic()
+    settings = world.settings
+    here = records.Location(settings.node, copy.lv)
+    row = world.rows.get(copy.volume)
+    if (not row or row.deleted or row.offer != here
+            or row.generation + 1 != copy.generation
+            or row.owner != copy.lender):
+        raise exceptions.PeerRefused(
+            node=settings.node, what='to prepare a copy', reason='the '
+            f'database does not offer {here}')
+    unit = inspect.refresh(world.host, copy.lv)
+    name = names.front(settings.host, copy.lv)
+    if unit.meta_tag and unit.meta_tag.ready and unit.assembled and (
+            unit.gated(name) == gated):
+        return name.path
+    if unit.data:
+        teardown.teardown(world.host, unit)
+        raise exceptions.PeerRefused(
+            node=settings.node, what='to prepare a copy', reason='an '
+            'earlier attempt with the same LV was interrupted')
+    try:
+        clones.build(world.host, copy.lv, copy.tags, copy.source, front)
+        if gated:
+            unit = inspect.refresh(world.host, copy.lv)
+            write_gate.prepare(world.host, unit)
+            write_gate.close(world.host, unit, name)
+        if world.clock.monotonic() - started > seconds:
+            raise exceptions.PeerRefused(
+                node=settings.node, what='to prepare a copy',
+                reason=f'it took longer than {seconds:.0f} seconds')
+    except Exception:
+        with excutils.save_and_reraise_exception():
+            teardown.teardown(world.host, inspect.refresh(world.host, copy.lv))
+    return name.path
+
+
+def adopt(world: World, unit: state.Unit, row: rows.Row) -> None:
+    """Become the owner the row already names; durable before hydration."""
+    # What was read before the commit may be older than the volume.
+    world.host.dm.drop_cache(*(name.path for name in unit.of_kind(
+        names.Kind.FRONT, names.Kind.CLONE)))
+    # A server waits for this. The tag matters for a boot only, and may be
+    # more cautious than the row.
+    if unit.of_kind(*names.GATE):
+        write_gate.release(world.host, unit)
+    stale = [tag for tag in (unit.tags.copy,) if tag]
+    own = records.Own(row.generation, row.id)
+    world.host.group.retag(names.data_lv(unit.lv),
+                           add=[records.print_tag(own)],
+                           remove=[records.print_tag(tag) for tag in stale])
+    world.host.group.flush()
+
+
+def discard(world: World, volume_id: str, lv: str) -> None:
+    """Destroy a copy whose offer the row no longer holds.
+
+    :raises PeerRefused: if the copy may still be needed
+    """
+    here = records.Location(world.settings.node, lv)
+    unit = inspect.refresh(world.host, lv)
+    row = world.rows.get(volume_id)
+    if row is None or here in (row.owner, row.offer, row.source):
+        raise exceptions.PeerRefused(
+            node=world.settings.node, what='to destroy a copy',
+            reason=f'the row still names {here}')
+    if unit.data and not unit.tags.copy:
+        raise exceptions.PeerRefused(
+            node=world.settings.node, what='to destroy a copy',
+            reason=f'{here} is more than a copy')
+    if unit.tags.lent or (unit.tags.generation > row.generation):
+        raise exceptions.PeerRefused(
+            node=world.settings.node, what='to destroy a copy',
+            reason=f'{here} is lent, or ahead of the database')
+    write_gate.give_up(world.host, unit)
+    teardown.teardown(world.host, unit)

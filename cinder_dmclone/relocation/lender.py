@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lender: marks its LV lent, exports it, and leaves no writer on it."""
+
+from __future__ import annotations
+
+from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
+from cinder_dmclone import names
+from cinder_dmclone.peers import messages
+from cinder_dmclone import records
+from cinder_dmclone.stack import consumers
+from cinder_dmclone.stack import exports
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import state
+from cinder_dmclone.stack import write_gate
+from cinder_dmclone.world import World
+
+
+def lend(world: World, row: rows.Row, room: messages.Room) -> messages.Copy:
+    """Mark the LV lent, durably, and export it to the borrower."""
+    copy = row.offer
+    assert copy is not None
+    tag = records.Lent(row.generation + 1, row.id, copy.node, copy.lv,
+                       room.group, room.initiator)
+    world.host.group.retag(names.data_lv(row.lv), add=[records.print_tag(tag)])
+    world.host.group.flush()
+    unit = inspect.refresh(world.host, row.lv)
+    exports.export_loan(world.host, unit, tag)
+    assert unit.data is not None
+    iqn = exports.loan_iqn(world.host, unit, tag)
+    user, password = world.settings.credentials(iqn)
+    return messages.Copy(
+        volume=row.id, generation=tag.generation, lv=copy.lv,
+        lender=row.owner, iqn=iqn, portal=world.settings.portal,
+        size=unit.data.size, block=world.host.group.report().block_size,
+        user=user, password=password)
+
+
+def reclaim(world: World, unit: state.Unit, tag: records.Lent) -> None:
+    """Forget a loan: its offer was withdrawn or never used."""
+    iqn = exports.loan_iqn(world.host, unit, tag)
+    world.host.exporter.remove(iqn)
+    world.host.dm.remove(str(names.loan(unit.lv, tag.lv)))
+    world.host.group.retag(names.data_lv(unit.lv),
+                           remove=[records.print_tag(tag)])
+    world.host.group.flush()
+
+
+def check_sealable(world: World, row: rows.Row,
+                   live: bool = False) -> state.Unit:
+    """Whether no writer has the volume open here.
+
+    :param live: a front may be open, it can be gated
+    :raises CannotRelocate: if one has
+    """
+    unit = inspect.refresh(world.host, row.lv)
+    for name in unit.of_kind(*names.WRITERS):
+        gateable = live and name.kind is names.Kind.FRONT
+        if unit.is_held(name) and not gateable:
+            raise exceptions.CannotRelocate(
+                volume=row.id, node=world.settings.node, peer='another node',
+                reason=f'{name} is in use')
+    return unit
+
+
+def seal(world: World, row: rows.Row, live: bool = False) -> None:
+    """Leave no writer on the volume, then make durable what was written.
+
+    The fence is observed: the kernel's open count of what the consumers lead
+    to must equal our read-only loans, the sluice and the gated fronts.
+    Flushing is needed because flushes on the borrower reach only its disk.
+
+    :param live: gate a front that is open, instead of giving up
+    :raises CannotRelocate: if somebody else has it open
+    """
+    unit = check_sealable(world, row, live)
+    if live and unit.of_kind(names.Kind.FRONT):
+        unit = write_gate.prepare(world.host, unit)
+    allowed = len(unit.of_kind(names.Kind.LOAN, names.Kind.SLUICE))
+    for name in unit.of_kind(*names.WRITERS):
+        if unit.is_held(name):
+            write_gate.close(world.host, unit, name)
+            allowed += 1
+        else:
+            consumers.drop(world.host, unit, name)
+    openers = consumers.openers(world.host, unit)
+    if openers != allowed:
+        raise exceptions.CannotRelocate(
+            volume=row.id, node=world.settings.node, peer='another node',
+            reason=f'it is open {openers} times instead of {allowed}')
+    consumers.flush(world.host, unit)
