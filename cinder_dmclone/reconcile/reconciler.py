@@ -20,6 +20,8 @@ from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile import hindrances
 from cinder_dmclone.reconcile import observed
+from cinder_dmclone.reconcile import offers
+from cinder_dmclone.reconcile import schedule
 from cinder_dmclone import records
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import state
@@ -30,22 +32,10 @@ LOG = logging.getLogger(__name__)
 
 Step = decide.Step
 
-# Seconds between two looks at an LV in flight: doubled while nothing
-# happens. While something hydrates here, progress decides.
-SOONEST = 2.0
-# Whoever waits for another node is told when it is done.
-TOLD = 10.0
-LATEST = 60.0
-SELDOM = 600.0
-HYDRATING_LATEST = 10.0
 # Seconds between two tries while the database or LVM does not answer.
 LONGEST_PAUSE = 15.0
 
 LOCK_SECONDS = 5.0
-
-# How long an offer for a live migration may stand without its attachment
-# being connected. Nova gives up much sooner.
-OFFER_SECONDS = 600.0
 
 # More steps than any relocation has: a unit that takes more is going round
 # in circles.
@@ -70,19 +60,12 @@ class Reconciler:
         # keep the others waiting.
         self._busy: set[str] = set()
         self._wake = threading.Condition()
-        # When to look at an LV (or at all that speak of a volume) next, and
-        # the current interval.
-        self._due: dict[str, tuple[float, float]] = {}
+        self._schedule = schedule.Schedule()
         self._reported: dict[str, str] = {}
         self._hindrances = hindrances.Hindrances()
-        self._progress: dict[str, tuple[float, int]] = {}
-        # Until when a path that fails again waits, as at a bad sector.
-        self._failed: dict[str, float] = {}
         # What was in flight at the last look.
         self._seen: dict[str, state.Unit] = {}
-        # The offer of an LV that no attachment is connected for, and since
-        # when.
-        self._unclaimed: dict[str, tuple[records.Location, float]] = {}
+        self._unclaimed = offers.Unclaimed()
 
     # -- the thread ---------------------------------------------------------
 
@@ -98,35 +81,34 @@ class Reconciler:
         :param seconds: or a little later
         """
         with self._wake:
-            self._due[key] = (self._world.clock.monotonic() + seconds,
-                              SOONEST)
+            self._schedule.nominate(
+                key, self._world.clock.monotonic() + seconds)
             self._wake.notify()
 
     def path_failed(self, lv: str) -> None:
         """Work on an LV at once, for a server may wait; not too often."""
         with self._wake:
-            now = self._world.clock.monotonic()
-            again = now < self._failed.get(lv, now)
-            self._failed[lv] = now + SOONEST
+            again = self._schedule.path_failed(
+                lv, self._world.clock.monotonic())
             unit = None if again or lv in self._busy else self._seen.get(lv)
             if unit:
                 self._busy.add(lv)
         if unit:
             self._spawn(self._work_and_plan, unit)
         else:
-            self.nominate(lv, SOONEST if again else 0.0)
+            self.nominate(lv, schedule.SOONEST if again else 0.0)
 
     def look_at_all(self) -> None:
         """Look at everything in flight as soon as possible."""
-        for lv in list(self._due):
+        for lv in self._schedule:
             self.nominate(lv)
 
     def _run(self) -> None:
-        everything, pause = True, SOONEST
+        everything, pause = True, schedule.SOONEST
         while True:
             try:
                 self.run_once(everything)
-                everything, pause = False, SOONEST
+                everything, pause = False, schedule.SOONEST
             except Exception as error:
                 # The loop must outlive any failure: it is what repairs them.
                 if isinstance(error, exceptions.DMCloneException):
@@ -141,7 +123,7 @@ class Reconciler:
     def _sleep(self) -> None:
         with self._wake:
             now = self._world.clock.monotonic()
-            first = min((at for at, _ in self._due.values()), default=None)
+            first = self._schedule.first()
             self._wake.wait(None if first is None else max(first - now, 0))
 
     # -- one pass -----------------------------------------------------------
@@ -151,7 +133,7 @@ class Reconciler:
         world = self._world
         now = world.clock.monotonic()
         with self._wake:
-            due = {key for key, (at, _) in self._due.items() if at <= now}
+            due = self._schedule.due(now)
         if not due and not everything:
             return
         collected = inspect.collect(world.host)
@@ -161,13 +143,11 @@ class Reconciler:
             nominated = {
                 lv: unit for lv, unit in collected.items()
                 if everything or due & {lv, unit.tags.volume}
-                or (unit.in_flight and lv not in self._due)}
-            for key in due - nominated.keys():
-                if self._due[key][0] <= now:
-                    del self._due[key]
+                or (unit.in_flight and lv not in self._schedule)}
+            self._schedule.nobody(due - nominated.keys(), now)
             for lv in self._busy & nominated.keys():
                 # What called for a look may have come after the last one.
-                self._due[lv] = (now + SOONEST, SOONEST)
+                self._schedule.nominate(lv, now + schedule.SOONEST)
                 del nominated[lv]
         for lv, candidate in self._decide_all(nominated).items():
             if candidate.step in _ENDS:
@@ -175,7 +155,7 @@ class Reconciler:
                 continue
             with self._wake:
                 self._busy.add(lv)
-                self._due.pop(lv, None)
+                self._schedule.begin(lv)
             self._spawn(self._work_and_plan, nominated[lv])
 
     def _decide_all(self, units: dict[str, state.Unit]) -> dict[
@@ -213,21 +193,9 @@ class Reconciler:
                found: typing.Iterable[rows.Row]) -> observed.Facts:
         node = self._world.settings.node
         row, rivals = observed.pick_row(unit, node, found)
-        return observed.Facts(node, unit, row, rivals,
-                              self._overdue(unit.lv, row))
-
-    def _overdue(self, lv: str, row: rows.Row | None) -> bool:
-        attachment = row and row.migration
-        if (row is None or row.offer is None or attachment is None
-                or attachment.connected):
-            self._unclaimed.pop(lv, None)
-            return False
-        now = self._world.clock.monotonic()
-        offer, since = self._unclaimed.get(lv, (None, now))
-        if offer != row.offer:
-            since = now
-        self._unclaimed[lv] = (row.offer, since)
-        return now - since > OFFER_SECONDS
+        overdue = self._unclaimed.overdue(unit.lv, row,
+                                          self._world.clock.monotonic())
+        return observed.Facts(node, unit, row, rivals, overdue)
 
     def _work_and_plan(self, unit: state.Unit) -> None:
         lv, began = unit.lv, self._world.clock.monotonic()
@@ -253,35 +221,20 @@ class Reconciler:
         if decision.step is Step.REPORT:
             self._report(lv, decision)
         with self._wake:
-            at, interval = self._due.pop(lv, (0.0, 0.0))
+            now, plan = self._world.clock.monotonic(), self._schedule
             if decision.step is Step.REST:
                 self._reported.pop(lv, None)
-                self._progress.pop(lv, None)
-                self._failed.pop(lv, None)
+                plan.rest(lv, seen)
+            elif unit.write_waits:
+                plan.hurry(lv, seen, now)
+            elif unit.tags.source and unit.clone:
+                plan.hydrate(lv, seen, now, unit.clone.hydrated,
+                             unit.clone.total)
+            elif decision.step in _PATIENT:
+                plan.wait(lv, seen, now, _first(unit), schedule.SELDOM)
             else:
-                latest = SELDOM if decision.step in _PATIENT else LATEST
-                first = TOLD if unit.tags.lent or unit.tags.copy else SOONEST
-                interval = min(max(interval * 2, first), latest)
-                if unit.write_waits:
-                    interval = SOONEST
-                elif unit.tags.source and unit.clone:
-                    interval = self._until_hydrated(unit)
-                self._due[lv] = (self._world.clock.monotonic() + interval,
-                                 interval)
-            if at > seen:
-                self._due[lv] = (at, SOONEST)
+                plan.wait(lv, seen, now, _first(unit))
             self._wake.notify()
-
-    def _until_hydrated(self, unit: state.Unit) -> float:
-        """When to look at a hydration again, by its progress so far."""
-        assert unit.clone is not None
-        now, done = self._world.clock.monotonic(), unit.clone.hydrated
-        before, was = self._progress.get(unit.lv, (now, done))
-        self._progress[unit.lv] = (now, done)
-        if done <= was or now <= before:
-            return SOONEST
-        left = (unit.clone.total - done) * (now - before) / (done - was)
-        return min(max(left, SOONEST / 4), HYDRATING_LATEST)
 
     def _report(self, lv: str, decision: decide.Decision) -> None:
         if self._reported.get(lv) != decision.why:
@@ -413,6 +366,12 @@ class Reconciler:
         if decision.step is not Step.REST:
             self.nominate(lv)
         return decision, known
+
+
+def _first(unit: state.Unit) -> float:
+    """The shortest time between two looks at a unit."""
+    return (schedule.TOLD if unit.tags.lent or unit.tags.copy
+            else schedule.SOONEST)
 
 
 def _spawn(function: typing.Callable[..., None],

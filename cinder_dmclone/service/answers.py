@@ -14,6 +14,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import reconciler
+from cinder_dmclone.reconcile import schedule
 from cinder_dmclone import records
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import live_migration
@@ -81,7 +82,7 @@ class Answers:
                 live_migration.hand_over(self._world, row, copy, pool)
             finally:
                 # The server there waits: what is left to do here can wait.
-                self._loop.nominate(row.lv, reconciler.SOONEST)
+                self._loop.nominate(row.lv, schedule.SOONEST)
 
     def discard(self, volume_id: str, lv: str) -> None:
         """Destroy a withdrawn copy; see ``relocation.discard``."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from cinder_dmclone import names
-from cinder_dmclone.reconcile import reconciler
+from cinder_dmclone.reconcile import schedule
 from tests.unit import base
 from tests.unit.fake import ports
 
@@ -79,8 +79,8 @@ class IdleTest(base.CloudTestCase):
             return source.path_failed
         self.assertFalse(fail())
         self.assertTrue(fail())
-        self.cloud.clock.sleep(reconciler.SOONEST)
+        self.cloud.clock.sleep(schedule.SOONEST)
         loop.run_once()
         self.assertFalse(source.path_failed)
-        self.cloud.clock.sleep(reconciler.SOONEST)
+        self.cloud.clock.sleep(schedule.SOONEST)
         self.assertFalse(fail())

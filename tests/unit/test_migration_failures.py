@@ -9,7 +9,8 @@ from unittest import mock
 from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
-from cinder_dmclone.reconcile import reconciler
+from cinder_dmclone.reconcile import offers
+from cinder_dmclone.reconcile import schedule
 from oslo_db import exception as db_exc
 from tests.unit.fake import cloud
 from tests.unit.fake import mapped
@@ -140,7 +141,7 @@ class FailureTest(migration.MigrationTestCase):
         self.a.process.service.connect(self.volume, self.b.connector)
         self.cloud.settle(3)
         self.assertIsNotNone(self.cloud.row(self.volume).offer)
-        self.cloud.clock.sleep(reconciler.OFFER_SECONDS)
+        self.cloud.clock.sleep(offers.OFFER_SECONDS)
         self.a.process.loop.nominate(self.volume)
         self.cloud.settle()
         self.assertIsNone(self.cloud.row(self.volume).offer)
@@ -233,7 +234,7 @@ class FailureTest(migration.MigrationTestCase):
             count = original(values, *rest)
             if 'host' in values:
                 for _ in range(10):
-                    self.cloud.clock.sleep(reconciler.LATEST)
+                    self.cloud.clock.sleep(schedule.LATEST)
                     self.b.mapper.hydrate(8)
                     self.b.process.loop.run_once(everything=True)
                 self.assertIsNone(self.cloud.row(self.volume).source)

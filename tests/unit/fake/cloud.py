@@ -14,6 +14,7 @@ from cinder_dmclone.database import volumes
 from cinder_dmclone.peers import client
 from cinder_dmclone.ports import Host
 from cinder_dmclone.reconcile import reconciler
+from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.service import endpoint
 from cinder_dmclone.service import entry_points
 from cinder_dmclone.settings import Settings
@@ -295,7 +296,7 @@ class Cloud:
                     pass
             if node.up:
                 node.mapper.hydrate(regions)
-        self.clock.sleep(reconciler.LATEST)
+        self.clock.sleep(schedule.LATEST)
 
     def settle(self, ticks: int = 25) -> None:
         """Let time pass until the nodes have nothing to do any more."""

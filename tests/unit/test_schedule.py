@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When an LV is looked at again."""
+
+from __future__ import annotations
+
+from cinder_dmclone.reconcile import schedule
+from tests.unit import base
+
+LV = 'an LV'
+OTHER = 'another'
+
+
+class ScheduleTestCase(base.TestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.plan = schedule.Schedule()
+
+
+class ScheduleTest(ScheduleTestCase):
+
+    def test_nothing_in_flight(self) -> None:
+        self.assertIsNone(self.plan.first())
+        self.assertEqual(set(), self.plan.due(1e9))
+
+    def test_the_first_of_all(self) -> None:
+        self.plan.nominate(LV, 20.0)
+        self.plan.nominate(OTHER, 10.0)
+        self.assertEqual(10.0, self.plan.first())
+        self.assertEqual({OTHER}, self.plan.due(10.0))
+        self.assertEqual({LV, OTHER}, self.plan.due(20.0))
+
+    def test_intervals_double(self) -> None:
+        now, intervals = 100.0, []
+        for _ in range(7):
+            self.plan.wait(LV, now, now)
+            intervals.append(self.plan.first() - now)
+            now = self.plan.first()
+        self.assertEqual([2, 4, 8, 16, 32, 60, 60], intervals)
+
+    def test_a_slow_start_and_a_late_end(self) -> None:
+        now, intervals = 100.0, []
+        for _ in range(8):
+            self.plan.wait(LV, now, now, schedule.TOLD, schedule.SELDOM)
+            intervals.append(self.plan.first() - now)
+            now = self.plan.first()
+        self.assertEqual([10, 20, 40, 80, 160, 320, 600, 600], intervals)
+
+    def test_hurry_ends_a_long_interval(self) -> None:
+        for now in (0.0, 10.0, 30.0):
+            self.plan.wait(LV, now, now, latest=1000.0)
+        self.plan.hurry(LV, 70.0, 70.0)
+        self.assertEqual(72.0, self.plan.first())
+        self.plan.wait(LV, 72.0, 72.0)
+        self.assertEqual(76.0, self.plan.first())
+
+    def test_rest(self) -> None:
+        self.plan.wait(LV, 1.0, 1.0)
+        self.plan.rest(LV, 3.0)
+        self.assertNotIn(LV, self.plan)
+
+    def test_who_nominates_after_the_look_is_not_forgotten(self) -> None:
+        for after in (lambda: self.plan.rest(LV, 5.0),
+                      lambda: self.plan.wait(LV, 5.0, 9.0),
+                      lambda: self.plan.hurry(LV, 5.0, 9.0),
+                      lambda: self.plan.hydrate(LV, 5.0, 9.0, 1, 2)):
+            self.plan.nominate(LV, 6.0)
+            after()
+            self.assertEqual(6.0, self.plan.first())
+
+    def test_what_nobody_answers_to(self) -> None:
+        self.plan.nominate(LV, 1.0)
+        self.plan.nominate(OTHER, 9.0)
+        self.plan.nobody([LV, OTHER, 'gone meanwhile'], 5.0)
+        self.assertEqual([OTHER], list(self.plan))
+
+    def test_what_is_being_worked_on_can_be_nominated(self) -> None:
+        self.plan.nominate(LV, 1.0)
+        self.plan.begin(LV)
+        self.plan.begin(LV)
+        self.assertNotIn(LV, self.plan)
+        self.plan.nominate(LV, 2.0)
+        self.assertEqual({LV}, self.plan.due(2.0))
+
+
+class HydrationTest(ScheduleTestCase):
+    """1000 regions."""
+
+    def hydrate(self, now: float, done: int) -> float:
+        self.plan.hydrate(LV, now, now, done, 1000)
+        return self.plan.first() - now
+
+    def test_progress_decides(self) -> None:
+        self.assertEqual(2.0, self.hydrate(0.0, 100))
+        # 50 regions a second, 800 are left: the latest is sooner.
+        self.assertEqual(10.0, self.hydrate(2.0, 200))
+        self.assertEqual(6.0, self.hydrate(12.0, 700))
+        self.assertEqual(0.5, self.hydrate(18.0, 999))
+
+    def test_no_progress(self) -> None:
+        for now in range(0, 100, 20):
+            self.assertEqual(2.0, self.hydrate(float(now), 100))
+
+    def test_a_hydration_that_ended_says_nothing_of_the_next(self) -> None:
+        self.hydrate(0.0, 100)
+        self.plan.rest(LV, 10.0)
+        self.assertEqual(2.0, self.hydrate(20.0, 500))
+
+
+class FailedPathTest(ScheduleTestCase):
+
+    def test_not_too_often(self) -> None:
+        self.assertEqual(
+            [False, True, True, False],
+            [self.plan.path_failed(LV, now) for now in (1., 2., 3.9, 5.9)])
+
+    def test_each_lv_by_itself(self) -> None:
+        self.plan.path_failed(LV, 1.0)
+        self.assertFalse(self.plan.path_failed(OTHER, 1.0))
+
+    def test_rest_forgets(self) -> None:
+        self.plan.path_failed(LV, 1.0)
+        self.plan.rest(LV, 1.5)
+        self.assertFalse(self.plan.path_failed(LV, 2.0))
