@@ -33,7 +33,7 @@ and never in a circle (``tests/unit/test_layers.py`` reads this map)::
 
 Where to look:
 
-* When may the old copy go? ``reconcile/elsewhere.py``
+* When may the old copy go? ``reconcile/old_copy.py``
 * What does a node say to another? ``peers/messages.py``
 * Which device does a server get? ``stack/consumers.py``
 * Who is asking, and how is it served? ``service/attach_policy.py``

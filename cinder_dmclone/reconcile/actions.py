@@ -13,7 +13,8 @@ from oslo_log import log as logging
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
-from cinder_dmclone.reconcile import decide
+from cinder_dmclone.reconcile.decision import Decision
+from cinder_dmclone.reconcile.decision import Step
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import coordinator
@@ -27,9 +28,7 @@ from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
 
-Decision = decide.Decision
 Facts = observed.Facts
-Step = decide.Step
 
 
 def take(world: World, decision: Decision, known: Facts) -> None:

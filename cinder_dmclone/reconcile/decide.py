@@ -9,21 +9,12 @@ absence of evidence.
 from __future__ import annotations
 
 from cinder_dmclone.database import rows
-from cinder_dmclone import names
-from cinder_dmclone.reconcile import decision
-from cinder_dmclone.reconcile import elsewhere
-from cinder_dmclone.reconcile import observed
-from cinder_dmclone import records
-from cinder_dmclone.stack import state
-
-Decision = decision.Decision
-Facts = observed.Facts
-Step = decision.Step
-Unit = state.Unit
-
-# Statuses in which no service of the control plane works on the volume's
-# data without an attachment saying so.
-_QUIET = ('available', 'error', 'in-use')
+from cinder_dmclone.reconcile import new_copy
+from cinder_dmclone.reconcile.decision import Decision
+from cinder_dmclone.reconcile.decision import Step
+from cinder_dmclone.reconcile import home
+from cinder_dmclone.reconcile import old_copy
+from cinder_dmclone.reconcile.observed import Facts
 
 
 def decide(facts: Facts) -> Decision:
@@ -50,8 +41,7 @@ def decide(facts: Facts) -> Decision:
         return _deleted(facts, row)
     if row.status == 'deleting' and facts.home:
         return Decision(Step.WAIT, 'the volume is being deleted')
-    return _home(facts, row) if facts.home else elsewhere.elsewhere(
-        facts, row)
+    return home.decide(facts, row) if facts.home else _elsewhere(facts, row)
 
 
 def _without_lv(facts: Facts) -> Decision:
@@ -72,142 +62,15 @@ def _deleted(facts: Facts, row: rows.Row) -> Decision:
                     f'{row.owner} left this LV, which claims to own it')
 
 
-# -- the node that owns the volume ------------------------------------------
-
-def _home(facts: Facts, row: rows.Row) -> Decision:
+def _elsewhere(facts: Facts, row: rows.Row) -> Decision:
+    """The next step for an LV of a volume that is another LV."""
     unit = facts.unit
-    if unit.data is None:
+    if unit.tags.lent:
+        return old_copy.decide(facts, row)
+    if unit.tags.copy:
+        return new_copy.decide(facts, row)
+    if unit.tags.own:
         return Decision(
-            Step.REPORT, 'the LV of this volume is gone'
-            + (f'; its source {row.source} is kept' if row.source else ''))
-    if row.offer and (facts.overdue or not row.migration):
-        return Decision(Step.WITHDRAW, f'nobody works on offer {row.offer}')
-    if not unit.tags.own and not unit.tags.copy and row.source:
-        return Decision(Step.REPORT, 'the LV has lost its tags; whether it '
-                        'is complete is not known')
-    if unit.tags.copy or not unit.tags.own:
-        return Decision(Step.ADOPT, 'the row names this LV the volume')
-    stale = [tag for tag in unit.tags.lent if tag.borrower != row.offer]
-    if stale:
-        return _stale_loan(facts, stale[0])
-    if _gate_in_the_way(unit, row):
-        return Decision(Step.OPEN, 'the volume is here')
-    if unit.tags.source:
-        return _hydrating(facts, row)
-    lend = _lend_offered(unit, row)
-    if lend:
-        return lend
-    if row.source or unit.meta or unit.of_kind(names.Kind.CLONE,
-                                               names.Kind.SOURCE):
-        return Decision(Step.COMPLETE, 'hydration has finished')
-    return _consumers(facts, row)
-
-
-def _gate_in_the_way(unit: Unit, row: rows.Row) -> bool:
-    """Whether the gate has to go now.
-
-    A front with a read that waits for the lender cannot be led past it: the
-    lender comes first, if writes pass.
-    """
-    if unit.writes_pass and unit.tags.source and not unit.has_path:
-        return False
-    return (any(map(unit.gated, unit.of_kind(names.Kind.FRONT)))
-            or bool(unit.of_kind(*names.GATE)) and not row.offer)
-
-
-def _lend_offered(unit: Unit, row: rows.Row) -> Decision | None:
-    loans = row.offer and unit.missing_loans(row.offer)
-    return Decision(Step.LEND, lent=loans) if loans else None
-
-
-def _stale_loan(facts: Facts, tag: records.Lent) -> Decision:
-    """A loan that the row does not know.
-
-    Either its offer was withdrawn, or the database went back to before the
-    commit and the borrower has the newest data: only the borrower knows.
-    """
-    shown = facts.shown.get(tag.borrower)
-    if shown is None:
-        return Decision(Step.ASK_SHOW, ask=tag.borrower, why='the row knows '
-                        f'nothing of the loan to {tag.borrower}')
-    if shown.group != tag.group or shown.state not in ('missing', 'copy'):
-        return Decision(
-            Step.REPORT, f'{tag.borrower} is {shown.state} and may have '
-            'newer data, the row knows nothing of it: the database went '
-            'back in time')
-    return Decision(Step.RECLAIM, 'the offer was withdrawn', lent=(tag,))
-
-
-def _hydrating(facts: Facts, row: rows.Row) -> Decision:
-    unit = facts.unit
-    source = unit.tags.source
-    assert source is not None
-    if row.source != records.Location(source.node, source.lv):
-        return Decision(
-            Step.REPORT, f'the LV hydrates from {source.node}/{source.lv}, '
-            f'the row says {row.source}')
-    if not unit.assembled:
-        return Decision(Step.ASSEMBLE)
-    lend = _lend_offered(unit, row)
-    if lend:
-        return lend
-    finished = decision.finished(unit)
-    if finished and finished.step is Step.FINISH and row.offer:
-        # The gate that is ready for the server's move leads to the clone.
-        return _consumers(facts, row)
-    if finished:
-        return finished
-    consumers = _consumers(facts, row)
-    if consumers.step is Step.CONSUMERS:
-        return consumers
-    if not unit.has_path or not unit.queues:
-        return Decision(Step.RECONNECT, 'the path to the lender is lost')
-    return decision.copying(unit)
-
-
-def _consumers(facts: Facts, row: rows.Row) -> Decision:
-    """Which consumer devices the attachments justify.
-
-    A reserved attachment justifies the front that stands: the manager writes
-    the connector only after the driver has answered
-    (``VolumeManager._connection_create``). So does it the export.
-    """
-    unit, host = facts.unit, facts.node.partition('@')[0]
-    front = names.front(host, unit.lv)
-    make, drop = set(), set()
-    if row.connected_at(host):
-        make.add(front)
-    elif not row.attachments:
-        drop.add(front)
-    # A server that is here has another attachment only while it migrates.
-    here = {a.instance for a in row.connected_at(host)} - {None}
-    remote = {a.initiator for a in row.attachments
-              if a.connected and a.host != host and a.initiator
-              and a.instance not in here}
-    quiet = (row.status in _QUIET
-             and row.migration_status in rows.SETTLED_MIGRATION)
-    serve = names.serve(unit.lv)
-    if remote - _served(unit, serve):
-        make.add(serve)
-    elif not remote and quiet and all(a.connected for a in row.attachments):
-        drop.add(serve)
-    if not row.attachments and quiet:
-        drop.add(names.local_io(unit.lv))
-    lent = {names.loan(unit.lv, tag.lv) for tag in unit.tags.lent}
-    drop.update(set(unit.of_kind(names.Kind.LOAN)) - lent)
-    make -= unit.devices.keys() - {serve}
-    drop = {name for name in drop
-            if name in unit.devices and not unit.is_held(name)}
-    if make or drop:
-        return Decision(Step.CONSUMERS, make=frozenset(make),
-                        drop=frozenset(drop), initiators=frozenset(remote))
-    pending = any(a.status != 'attached' for a in row.attachments)
-    leftover = not row.attachments and unit.of_kind(*names.WRITERS)
-    if pending or leftover or row.offer:
-        return Decision(Step.WATCH, 'an attachment is not settled')
-    return Decision(Step.REST)
-
-
-def _served(unit: Unit, name: names.DeviceName) -> set[str]:
-    return {initiator for export in unit.exports_of(name).values()
-            for initiator in export.initiators}
+            Step.REPORT, f'the LV claims to be the volume, the row says '
+            f'{row.owner}; it is kept without a front')
+    return Decision(Step.REPORT, f'unknown LV of a volume of {row.owner}')

@@ -18,6 +18,8 @@ from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile import decide
+from cinder_dmclone.reconcile.decision import Decision
+from cinder_dmclone.reconcile.decision import Step
 from cinder_dmclone.reconcile import hindrances
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import offers
@@ -30,7 +32,6 @@ from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
 
-Step = decide.Step
 
 # Seconds between two tries while the database or LVM does not answer.
 LONGEST_PAUSE = 15.0
@@ -159,7 +160,7 @@ class Reconciler:
             self._spawn(self._work_and_plan, nominated[lv])
 
     def _decide_all(self, units: dict[str, state.Unit]) -> dict[
-            str, decide.Decision]:
+            str, Decision]:
         """Decide about units with one query; this only nominates."""
         found = self._rows(units.values())
         return {lv: decide.decide(self._facts(unit, found))
@@ -199,7 +200,7 @@ class Reconciler:
 
     def _work_and_plan(self, unit: state.Unit) -> None:
         lv, began = unit.lv, self._world.clock.monotonic()
-        decision = decide.Decision(Step.WAIT)
+        decision = Decision(Step.WAIT)
         try:
             decision = self._work(unit)
         except Exception:
@@ -210,7 +211,7 @@ class Reconciler:
                 self._busy.discard(lv)
             self._plan(decision, unit, began)
 
-    def _plan(self, decision: decide.Decision, unit: state.Unit,
+    def _plan(self, decision: Decision, unit: state.Unit,
               seen: float) -> None:
         """Plan the next look at a unit.
 
@@ -236,7 +237,7 @@ class Reconciler:
                 plan.wait(lv, seen, now, _first(unit))
             self._wake.notify()
 
-    def _report(self, lv: str, decision: decide.Decision) -> None:
+    def _report(self, lv: str, decision: Decision) -> None:
         if self._reported.get(lv) != decision.why:
             self._reported[lv] = decision.why
             LOG.error('LV %(lv)s on %(node)s needs a look: %(why)s',
@@ -245,26 +246,26 @@ class Reconciler:
 
     # -- steps under the lock -----------------------------------------------
 
-    def _work(self, unit: state.Unit) -> decide.Decision:
+    def _work(self, unit: state.Unit) -> Decision:
         """Take steps until there is nothing to do now."""
         lv = unit.lv
         # Almost always the row's id; the row is read under the lock only.
         volume = unit.tags.volume or lv
         answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
-        decision = decide.Decision(Step.WAIT)
+        decision = Decision(Step.WAIT)
         for _ in range(MAX_STEPS):
             try:
                 decision, found = self._one_step(lv, volume, answers)
             except exceptions.VolumeLocked as error:
                 # Whoever holds it may well be doing what is needed.
                 LOG.debug('LV %s: %s', lv, error.msg)
-                return decide.Decision(Step.WAIT, error.msg)
+                return Decision(Step.WAIT, error.msg)
             except exceptions.CopyUnusable as error:
                 # Nothing here gets better by itself.
-                return decide.Decision(Step.REPORT, error.msg)
+                return Decision(Step.REPORT, error.msg)
             except exceptions.DMCloneException as error:
                 self._hindrances.met(lv, error)
-                return decide.Decision(Step.WAIT, error.msg)
+                return Decision(Step.WAIT, error.msg)
             if found != volume:
                 volume = found
                 continue
@@ -272,14 +273,14 @@ class Reconciler:
                 self._hindrances.over(lv)
                 return decision
             if decision.ask and not self._ask(decision, unit, answers):
-                return decide.Decision(Step.WAIT, 'a peer does not answer')
+                return Decision(Step.WAIT, 'a peer does not answer')
         LOG.error('LV %(lv)s takes no end of steps, the last is %(step)s.',
                   {'lv': lv, 'step': decision.step})
-        return decide.Decision(Step.WAIT, 'too many steps')
+        return Decision(Step.WAIT, 'too many steps')
 
     def _one_step(self, lv: str, volume: str,
                   answers: dict[str, typing.Any]) -> tuple[
-                      decide.Decision, str]:
+                      Decision, str]:
         """Decide once more under the lock, and take the step.
 
         :returns: also whose lock has to be taken; nothing was done without
@@ -309,13 +310,13 @@ class Reconciler:
 
     def _decide_now(self, lv: str, volume: str,
                     answers: dict[str, typing.Any]) -> tuple[
-                        decide.Decision, observed.Facts]:
+                        Decision, observed.Facts]:
         unit = inspect.refresh(self._world.host, lv)
         known = dataclasses.replace(
             self._facts(unit, self._rows([unit], volume)), **answers)
         return decide.decide(known), known
 
-    def _ask(self, decision: decide.Decision, unit: state.Unit,
+    def _ask(self, decision: Decision, unit: state.Unit,
              answers: dict[str, typing.Any]) -> bool:
         """Put the question; whether it was answered.
 
@@ -343,7 +344,7 @@ class Reconciler:
             return False
         return True
 
-    def settle(self, row: rows.Row) -> tuple[decide.Decision, observed.Facts]:
+    def settle(self, row: rows.Row) -> tuple[Decision, observed.Facts]:
         """Undo or repair what is open on the home LV of a volume.
 
         For entry points; the caller holds the volume's lock. What can take
@@ -361,7 +362,7 @@ class Reconciler:
             try:
                 actions.take(self._world, decision, known)
             except exceptions.CopyUnusable as error:
-                decision = decide.Decision(Step.REPORT, error.msg)
+                decision = Decision(Step.REPORT, error.msg)
                 break
         if decision.step is not Step.REST:
             self.nominate(lv)

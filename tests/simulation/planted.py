@@ -14,9 +14,9 @@ import dataclasses
 from cinder_dmclone.database import conditions
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
-from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile import decision
-from cinder_dmclone.reconcile import elsewhere
+from cinder_dmclone.reconcile import home
+from cinder_dmclone.reconcile import new_copy
 from cinder_dmclone import records
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import lender
@@ -105,11 +105,11 @@ def _refusing(self, row, unit, connector):
 
 
 @bug('the gate is opened by whoever finds a write waiting',
-     (elsewhere, '_offered'))
+     (new_copy, '_offered'))
 def _opened(known, row):
     if known.unit.write_waits:
-        return decision.Decision(decide.Step.OPEN)
-    return decision.Decision(decide.Step.WAIT)
+        return decision.Decision(decision.Step.OPEN)
+    return decision.Decision(decision.Step.WAIT)
 
 
 # -- the end of a relocation ------------------------------------------------
@@ -149,8 +149,8 @@ def _busy_teardown(host, unit):
 # -- the reconciler and requests --------------------------------------------
 
 @bug('H22: a front needs an attachment with a connector',
-     (decide, '_consumers'), where='pair/new/attach a/extend')
-def _impatient(known, row, decide_=decide._consumers):
+     (home, '_consumers'), where='pair/new/attach a/extend')
+def _impatient(known, row, decide_=home._consumers):
     there = tuple(a for a in row.attachments if a.connected)
     return decide_(known, dataclasses.replace(row, attachments=there))
 

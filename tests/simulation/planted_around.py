@@ -14,7 +14,8 @@ from cinder_dmclone.database import volumes
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile import decision
-from cinder_dmclone.reconcile import elsewhere
+from cinder_dmclone.reconcile import home
+from cinder_dmclone.reconcile import old_copy
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.service import answers
@@ -40,7 +41,7 @@ class Without:
 # -- evidence ---------------------------------------------------------------
 
 @bug('H3: a loan that the row does not know is forgotten',
-     (decide, '_stale_loan'), where='crash/attach/restore/before/0')
+     (home, '_stale_loan'), where='crash/attach/restore/before/0')
 def _forgotten(known, tag):
     return decision.Decision(Step.RECLAIM, lent=(tag,))
 
@@ -59,10 +60,10 @@ def _see_some(session):
 
 
 @bug('H3: a borrower that has nothing needs nothing',
-     (elsewhere, '_doubt'), where='crash/chain/reinstall/before/2',
+     (old_copy, '_doubt'), where='crash/chain/reinstall/before/2',
      first=40)
 def _no_doubt(unit, who, generation, group, shown,
-              doubt=elsewhere._doubt):
+              doubt=old_copy._doubt):
     if shown.state == 'missing':
         return None
     return doubt(unit, who, generation, group, shown)
@@ -134,12 +135,12 @@ def _no_detour(host, unit, swap=clones.swap):
 
 
 @bug('H18: who only lends waits for a server that was left behind',
-     (elsewhere, '_lender'), where='crash/held chain/cut/before/2',
+     (old_copy, 'decide'), where='crash/held chain/cut/before/2',
      first=40)
-def _distracted(known, row, lender=elsewhere._lender):
+def _distracted(known, row, lender=old_copy.decide):
     writers = known.unit.of_kind(*names.WRITERS)
     if writers:
-        return elsewhere._stale_writers(known.unit, row, writers)
+        return old_copy._stale_writers(known.unit, row, writers)
     return lender(known, row)
 
 

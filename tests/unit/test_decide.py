@@ -19,6 +19,7 @@ from cinder_dmclone.host import lvm
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import decide
+from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone import records
 from cinder_dmclone.stack import state
@@ -26,7 +27,7 @@ from cinder_dmclone.sysfs import sessions
 from cinder_dmclone import units
 from tests.unit import base
 
-Step = decide.Step
+Step = decision.Step
 A, B, VOLUME = 'a@x', 'b@x', '00000000-0000-0000-0000-00000000000e'
 X = '00000000-0000-0000-0000-000000000001'
 Y = '00000000-0000-0000-0000-000000000002'

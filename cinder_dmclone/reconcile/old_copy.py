@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to do about an LV that is not the volume: a copy, or a lent one."""
+"""When the old copy may go: what to do about an LV that is lent.
+
+It goes when those it was lent to have said that they are complete, at the
+generation and in the volume group they had when they borrowed. Every doubt
+keeps it.
+"""
 
 from __future__ import annotations
 
@@ -7,63 +12,15 @@ from cinder_dmclone.database import rows
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import decision
-from cinder_dmclone.reconcile import observed
+from cinder_dmclone.reconcile.decision import Decision
+from cinder_dmclone.reconcile.decision import Step
+from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone import records
-from cinder_dmclone.stack import state
-
-Decision = decision.Decision
-Facts = observed.Facts
-Step = decision.Step
-Unit = state.Unit
+from cinder_dmclone.stack.state import Unit
 
 
-def elsewhere(facts: Facts, row: rows.Row) -> Decision:
-    """The next step for an LV of a volume that is another LV."""
-    unit = facts.unit
-    if unit.tags.lent:
-        return _lender(facts, row)
-    if unit.tags.copy:
-        return _copy(facts, row)
-    if unit.tags.own:
-        return Decision(
-            Step.REPORT, f'the LV claims to be the volume, the row says '
-            f'{row.owner}; it is kept without a front')
-    return Decision(Step.REPORT, f'unknown LV of a volume of {row.owner}')
-
-
-def _copy(facts: Facts, row: rows.Row) -> Decision:
-    """A copy that is not (yet) the volume."""
-    if row.offer == facts.here:
-        return _offered(facts, row)
-    agreed = facts.agreed.get(row.node)
-    if agreed is None:
-        return Decision(Step.ASK_AGREE, ask=row.owner)
-    if agreed:
-        return Decision(Step.DISCARD, 'its offer was withdrawn')
-    return Decision(Step.WAIT, f'{row.node} still works on this copy')
-
-
-def _offered(facts: Facts, row: rows.Row) -> Decision:
-    """A copy that is being prepared, or gated for a live migration.
-
-    Nova completes the attachment of the destination before the server moves
-    (``ComputeManager.pre_live_migration``), so a write before that is not
-    the server's: a luksFormat on a disk that could not be read, for example.
-    """
-    unit = facts.unit
-    if unit.write_waits:
-        attachment = row.migration
-        if attachment and attachment.status == 'attached':
-            return Decision(Step.CLAIM, 'a server writes', ask=row.owner)
-        return Decision(Step.REJECT, 'the attachment is not complete')
-    if unit.alarmed:
-        return Decision(Step.REARM, 'nothing waits any more')
-    if unit.of_kind(names.Kind.HOLD) and unit.assembled and not unit.has_path:
-        return Decision(Step.RECONNECT, 'the path to the lender is lost')
-    return Decision(Step.WAIT, 'the copy is being prepared')
-
-
-def _lender(facts: Facts, row: rows.Row) -> Decision:
+def decide(facts: Facts, row: rows.Row) -> Decision:
+    """The next step for an LV that was lent and is not the volume."""
     unit = facts.unit
     writers = unit.of_kind(*names.WRITERS)
     stale = _stale_writers(unit, row, writers) if writers else None
