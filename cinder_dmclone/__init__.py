@@ -26,6 +26,7 @@ and never in a circle (``tests/unit/test_layers.py`` reads this map)::
     0 records         what is written down about a volume
     0 names           names of everything that is made
     0 units           sizes that know what they count
+    0 deadlines       how long a call may take, and who waits for whom
     0 settings        what the operator chose
     0 opts            the options of cinder.conf
     0 releases        what Cinder's releases name differently
@@ -37,5 +38,6 @@ Where to look:
 * What does a node say to another? ``peers/messages.py``
 * Which device does a server get? ``stack/consumers.py``
 * Who is asking, and how is it served? ``service/attach_policy.py``
+* How long may an attach take? ``deadlines.py``
 * What makes a copy the volume? ``database/rows.py``, ``commit``
 """

@@ -18,6 +18,7 @@ from oslo_utils import netutils
 from oslo_utils import units as oslo_units
 
 from cinder_dmclone.database import volumes
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import device
 from cinder_dmclone.host.iscsi import exporter
@@ -49,9 +50,6 @@ TARGETS = ('clone', 'delay', 'error', 'linear', 'multipath')
 SMALLEST = {'volume_group': oslo_units.Gi,
             'dmclone_metadata_volume_group': 8 * oslo_units.Mi}
 
-# Of rpc_response_timeout; the rest is for the API's own work.
-BUDGET_PART = 45 / 60
-
 
 def make_host(configuration: typing.Any, node: str) -> Host:
     """What one backend has on this node; needs no control plane.
@@ -71,7 +69,7 @@ def make_host(configuration: typing.Any, node: str) -> Host:
             config.dmclone_hydration_threshold_mib * oslo_units.Mi),
         hydration_batch=units.Bytes(
             config.dmclone_hydration_batch_mib * oslo_units.Mi),
-        budget=CONF.rpc_response_timeout * BUDGET_PART,
+        budget=CONF.rpc_response_timeout * deadlines.CALL_PART,
         key=_key())
     meta = config.dmclone_metadata_volume_group
     return Host(

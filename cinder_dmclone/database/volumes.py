@@ -25,6 +25,7 @@ from cinder_dmclone.database import causal_reads
 from cinder_dmclone.database import conditions
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import services
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
 from cinder_dmclone.releases import db_api
@@ -34,8 +35,6 @@ LOG = logging.getLogger(__name__)
 
 # So many rows are asked for in one statement.
 AT_ONCE = 20
-# How long a change with a lost answer is read back, in seconds.
-SETTLE_SECONDS = 5.0
 # A deadlock was rolled back whole: the change may be tried again at once.
 DEADLOCK_RETRIES = 3
 _AWAY = (db_exc.DBError, sa_exc.SQLAlchemyError,
@@ -244,7 +243,7 @@ class RowStore:
         Cinder's own ``conditional_update`` repeats it after a deadlock, for
         up to 25 seconds: more than a driver call has.
         """
-        deadline = self._clock() + SETTLE_SECONDS
+        deadline = self._clock() + deadlines.SETTLE_SECONDS
         for _ in range(DEADLOCK_RETRIES):
             try:
                 return self._update_once(values, expected, filters)
@@ -271,7 +270,7 @@ class RowStore:
 
     def _read_back(self, volume_id: str,
                    failure: Exception | None) -> rows.Row | None:
-        deadline = self._clock() + SETTLE_SECONDS
+        deadline = self._clock() + deadlines.SETTLE_SECONDS
         while True:
             try:
                 return self.get(volume_id)

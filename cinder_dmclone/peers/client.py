@@ -17,18 +17,14 @@ from oslo_config import cfg
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
-from cinder_dmclone import records
 from cinder_dmclone.database import services
 from cinder_dmclone.peers import messages
+from cinder_dmclone import records
 
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
-
-# Part of rpc_response_timeout for a question that needs no work.
-QUERY_PART = 10 / 60
-# For handing over a volume: gate, flush, commit.
-HAND_PART = 30 / 60
 
 # A message bus that is away must not hold up a call for ever.
 SEND_RETRIES = 2
@@ -83,8 +79,10 @@ class Peers:
 
         :param pool: the pool of the copy's node
         """
-        self._call(node, 'hand_over', CONF.rpc_response_timeout * HAND_PART,
-                   volume=volume, copy=str(copy), pool=pool)
+        self._call(
+            node, 'hand_over',
+            CONF.rpc_response_timeout * deadlines.HAND_OVER_PART,
+            volume=volume, copy=str(copy), pool=pool)
 
     def discard(self, node: str, volume: str, lv: str) -> None:
         """Let ``node`` destroy a copy whose offer was withdrawn."""
@@ -121,7 +119,7 @@ class Peers:
 
     def _call(self, node: str, method: str, timeout: float | None = None,
               **arguments: typing.Any) -> typing.Any:
-        timeout = timeout or CONF.rpc_response_timeout * QUERY_PART
+        timeout = timeout or CONF.rpc_response_timeout * deadlines.QUERY_PART
         try:
             return self._client.prepare(
                 server=node, timeout=timeout, retry=SEND_RETRIES).call(

@@ -15,6 +15,7 @@ import typing
 from oslo_log import log as logging
 
 from cinder_dmclone.database import rows
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile import decide
@@ -35,8 +36,6 @@ LOG = logging.getLogger(__name__)
 
 # Seconds between two tries while the database or LVM does not answer.
 LONGEST_PAUSE = 15.0
-
-LOCK_SECONDS = 5.0
 
 # More steps than any relocation has: a unit that takes more is going round
 # in circles.
@@ -285,7 +284,7 @@ class Reconciler:
 
         :returns: also whose lock has to be taken; nothing was done without
         """
-        with self._world.locks.volume(volume, LOCK_SECONDS):
+        with self._world.locks.volume(volume, deadlines.LOCK_SECONDS):
             decision, known = self._decide_now(lv, volume, answers)
             found = known.row.id if known.row else volume
             idle = found != volume or decision.step in _ENDS
@@ -303,7 +302,7 @@ class Reconciler:
         may go is decided once more after it.
         """
         teardown.erase(self._world.host, inspect.refresh(self._world.host, lv))
-        with self._world.locks.volume(volume, LOCK_SECONDS):
+        with self._world.locks.volume(volume, deadlines.LOCK_SECONDS):
             decision, known = self._decide_now(lv, volume, answers)
             if decision.step in _REMOVALS:
                 teardown.teardown(self._world.host, known.unit)

@@ -11,6 +11,7 @@ from oslo_log import log as logging
 from oslo_utils import excutils
 
 from cinder_dmclone.database import rows
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
@@ -20,9 +21,6 @@ from cinder_dmclone.stack import inspect
 from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
-
-# Part of a call's budget (World.settings.budget), which is 45 s by default.
-PREPARE_PART = 25 / 45
 
 
 def relocate(world: World, row: rows.Row, peer: str,
@@ -75,7 +73,7 @@ def prepare_there(world: World, row: rows.Row, room: messages.Room,
     return world.peers.prepare(
         row.offer.node, spec, room.group,
         front=purpose.attachment is not None, gated=purpose.live,
-        seconds=world.settings.budget * PREPARE_PART)
+        seconds=world.settings.budget * deadlines.PREPARE_PART)
 
 
 def commit(world: World, row: rows.Row, pool: str,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import typing
 
 from cinder_dmclone.database import rows
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.peers import messages
@@ -72,7 +73,7 @@ class Answers:
     def hand_over(self, volume_id: str, copy: records.Location,
                   pool: str) -> None:
         """Make an offered copy the volume; see ``handover.hand_over``."""
-        with self._world.locks.volume(volume_id, reconciler.LOCK_SECONDS):
+        with self._world.locks.volume(volume_id, deadlines.LOCK_SECONDS):
             row = self._row(volume_id)
             if row.owner == copy:
                 # The answer to an earlier request was lost.
@@ -86,7 +87,7 @@ class Answers:
 
     def discard(self, volume_id: str, lv: str) -> None:
         """Destroy a withdrawn copy; see ``relocation.discard``."""
-        with self._world.locks.volume(volume_id, reconciler.LOCK_SECONDS):
+        with self._world.locks.volume(volume_id, deadlines.LOCK_SECONDS):
             borrower.discard(self._world, volume_id, lv)
 
     def agrees(self, volume_id: str, copy: records.Location) -> bool:

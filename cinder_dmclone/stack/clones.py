@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host.dm import table
@@ -19,9 +20,6 @@ from cinder_dmclone.stack import state
 from cinder_dmclone import units
 
 Unit = state.Unit
-
-# Seconds for one login: iscsid gives up a single try after 10.
-LOGIN_SECONDS = 15.0
 
 
 def build(host: Host, lv: str, tags: typing.Iterable[records.Tag],
@@ -41,7 +39,7 @@ def build(host: Host, lv: str, tags: typing.Iterable[records.Tag],
     # A login leaves a node record, which outlives a power cut: so must the
     # LV, which alone tells whose it is.
     flush_records(host)
-    disk = host.importer.login(source, LOGIN_SECONDS)
+    disk = host.importer.login(source, deadlines.LOGIN_SECONDS)
     unit = inspect.refresh(host, lv)
     _apply_source(host, unit, disk.devnum)
     unit = _apply_clone(host, unit)
@@ -161,7 +159,8 @@ def reconnect(host: Host, unit: Unit, queue: bool = True) -> bool:
     if queue and not unit.queues:
         # A teardown that did not end: I/O would fail, not wait.
         _apply_source(host, unit, unit.disk.devnum if unit.disk else None)
-    disk = unit.disk or host.importer.relogin(source.iqn, LOGIN_SECONDS)
+    disk = unit.disk or host.importer.relogin(source.iqn,
+                                              deadlines.LOGIN_SECONDS)
     if disk.state != 'LOGGED_IN':
         return False
     host.importer.verify(_recorded(source), disk)

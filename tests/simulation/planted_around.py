@@ -11,6 +11,7 @@ import typing
 
 from cinder_dmclone.database import causal_reads
 from cinder_dmclone.database import volumes
+from cinder_dmclone import deadlines
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile import decision
@@ -92,7 +93,7 @@ def _locked_ask(self, found, unit, given, ask=reconciler.Reconciler._ask):
     volume, locks = unit.tags.volume or unit.lv, self._world.locks._target
     if locks._held.get(volume) is locks._scheduler.current():
         return ask(self, found, unit, given)
-    with self._world.locks.volume(volume, reconciler.LOCK_SECONDS):
+    with self._world.locks.volume(volume, deadlines.LOCK_SECONDS):
         return ask(self, found, unit, given)
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 from unittest import mock
 
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
 from cinder_dmclone import records
-from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.stack import boot
-from cinder_dmclone.stack import clones
 from tests.unit import base
 from tests.unit.fake import ports
 from tests.unit.fake import storage
@@ -387,6 +386,6 @@ class FrozenTest(HoleTestCase):
         """H29: a driver call answers within 45 s."""
         budget = self.a.process.world.settings.budget
         self.assertLessEqual(budget, 45)
-        self.assertLess(clones.LOGIN_SECONDS,
-                        budget * coordinator.PREPARE_PART)
-        self.assertLess(budget * coordinator.PREPARE_PART, budget / 1.5)
+        self.assertLess(deadlines.LOGIN_SECONDS,
+                        budget * deadlines.PREPARE_PART)
+        self.assertLess(budget * deadlines.PREPARE_PART, budget / 1.5)

@@ -14,6 +14,7 @@ from oslo_serialization import jsonutils
 
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import volumes
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone import records
 from cinder_dmclone.releases import db_api
@@ -247,7 +248,7 @@ class LostAnswerTest(RowsTestCase):
                               row, OWNER, self.purpose)
             self.assertRaises(exceptions.DatabaseAway, self.store.withdraw,
                               row)
-        self.assertLess(self.clock.now - started, 4 * volumes.SETTLE_SECONDS)
+        self.assertLess(self.clock.now - started, 4 * deadlines.SETTLE_SECONDS)
 
     def test_back_again_in_time(self) -> None:
         row = self.offered()

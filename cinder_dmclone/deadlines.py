@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a call may take: who waits for whom, in one table.
+
+Cinder's API gives a call of the driver ``rpc_response_timeout``, 60 seconds
+by default. Whoever waits gives what it waits for less than it has itself: a
+refusal then arrives, and what was begun is undone before anybody gives up.
+What takes longer runs in the background (``reconcile/schedule.py``). How
+long kernel, iscsid, LVM and udev take is told where they are asked
+(``host``, ``privileged``)::
+
+    seconds                          who waits
+    60  rpc_response_timeout         Cinder's API; a node that asked the home
+     |                               node to connect or disconnect
+     +- 45  CALL                     who called the driver, and who wants the
+     |   |                           lock of a volume meanwhile
+     |   +- 25  PREPARE              the home node, for the copy to be built
+     |   |   +- 15  LOGIN            the borrower, for its lender
+     |   +- 10  QUERY                a node that asks another a question
+     |   +-  5  SETTLE               a change whose answer was lost
+     |   +-  5  LOCK                 a thread of the reconciler, a short
+     |                               request of another node
+     +- 30  HAND_OVER                the node where a server writes already,
+                                     for gate, flush and commit
+"""
+
+from __future__ import annotations
+
+# Parts of rpc_response_timeout. The rest of a call is for the API's own work.
+CALL_PART = 45 / 60
+HAND_OVER_PART = 30 / 60
+QUERY_PART = 10 / 60
+
+# A part of a call (``Settings.budget``): the rest is for sealing, the commit,
+# and for undoing.
+PREPARE_PART = 25 / 45
+
+LOGIN_SECONDS = 15.0
+LOCK_SECONDS = 5.0
+SETTLE_SECONDS = 5.0
