@@ -6,7 +6,8 @@ and never in a circle (``tests/unit/test_layers.py`` reads this map)::
 
     9 driver          Cinder's face
     9 cli             what an operator does on a node by hand
-    9 setup           cinder.conf to ports; what this node lacks
+    9 wiring          from cinder.conf to what the code works on
+    9 preflight       what this node lacks
 
     8 service         what Cinder and the other nodes call
     7 reconcile       brings what is here into line with what the rows say

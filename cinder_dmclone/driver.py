@@ -18,11 +18,13 @@ from cinder_dmclone.host import uevents
 from cinder_dmclone import locks
 from cinder_dmclone import names
 from cinder_dmclone import opts
+from cinder_dmclone import preflight
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.service import capacity
 from cinder_dmclone.service import endpoint
 from cinder_dmclone.service import entry_points
-from cinder_dmclone import setup
+from cinder_dmclone.stack import boot
+from cinder_dmclone import wiring
 from cinder_dmclone.world import World
 
 CONF = cfg.CONF
@@ -60,7 +62,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
 
     def make_world(self) -> World:
         """The ports; a test may put something between."""
-        return setup.make_world(self.configuration, self.host)
+        return wiring.make_world(self.configuration, self.host)
 
     def do_setup(self, context: typing.Any) -> None:
         self._world = self.make_world()
@@ -71,7 +73,8 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     def check_for_setup_error(self) -> None:
         # It is where the driver was loaded from; elsewhere that takes long.
         from cinder.volume import manager
-        setup.check(self._world.host, manager.volume_backend_opts)
+        preflight.check(self._world.host, manager.volume_backend_opts)
+        boot.activate_volumes(self._world.host)
 
     def set_initialized(self) -> None:
         """Begin to answer peers and to reconcile.

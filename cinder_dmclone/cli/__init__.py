@@ -26,8 +26,9 @@ from cinder_dmclone.cli import status
 from cinder_dmclone import exceptions
 from cinder_dmclone import opts
 from cinder_dmclone.ports import Host
-from cinder_dmclone import setup
+from cinder_dmclone import preflight
 from cinder_dmclone.stack import boot
+from cinder_dmclone import wiring
 
 CONF = cfg.CONF
 
@@ -51,9 +52,9 @@ def hosts(backends: typing.Collection[str]) -> typing.Iterator[
             [*SERVICE_OPTS, *cinder_driver.volume_opts,
              *cinder_driver.iser_opts, *opts.all_opts], config_group=name)
         driver = config.safe_get('volume_driver') or ''
-        if driver.startswith(setup.DRIVER):
+        if driver.startswith(preflight.DRIVER):
             here = config.safe_get('backend_host') or CONF.host
-            yield setup.make_host(config, f'{here}@{name}')
+            yield wiring.make_host(config, f'{here}@{name}')
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -22,6 +22,12 @@ from cinder_dmclone.stack import state
 LOG = logging.getLogger(__name__)
 
 
+def activate_volumes(host: Host) -> None:
+    """Let LVM make the devices of its volumes: nothing is built on them."""
+    for group in (host.group, host.meta_group):
+        group.activate()
+
+
 def activate(host: Host) -> dict[str, str]:
     """Exports first, then stacks and fronts, then logins.
 
@@ -29,8 +35,7 @@ def activate(host: Host) -> dict[str, str]:
 
     :returns: what could not be brought up and why, by LV uuid
     """
-    for group in (host.group, host.meta_group):
-        group.activate()
+    activate_volumes(host)
     problems: dict[str, str] = {}
     units = inspect.collect(host)
     if any(unit.tags.lent for unit in units.values()):

@@ -26,7 +26,7 @@ from oslo_config import cfg
 from oslo_log import log
 from oslo_privsep import priv_context
 
-from cinder_dmclone import cli, setup
+from cinder_dmclone import cli, preflight
 
 CONF = cfg.CONF
 log.register_options(CONF)
@@ -35,7 +35,7 @@ objects.register_all()
 priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
 (host,) = cli.hosts([])
 try:
-    setup.check(host, cli.SERVICE_OPTS)
+    preflight.check(host, cli.SERVICE_OPTS)
 except exception.VolumeBackendAPIException as error:
     print(error.msg.partition(': ')[2])
 '''

@@ -86,9 +86,7 @@ class Process(cloud.Process):
             boot.activate(self.world.host)
             self.node.cloud.activated(self.node)
         elif not self.node.active:
-            # What setup.check() does whenever the service starts.
-            self.world.host.group.activate()
-            self.world.host.meta_group.activate()
+            boot.activate_volumes(self.world.host)
         self.node.exporter.check()
         self.serving = True
         self.loop._run()

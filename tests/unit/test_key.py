@@ -9,7 +9,7 @@ import unittest
 
 from cinder.common import config
 
-from cinder_dmclone import setup
+from cinder_dmclone import wiring
 from tests.unit import base
 
 STRANGER = 4711
@@ -28,13 +28,13 @@ class KeyTest(base.TestCase):
         return os.stat(os.path.join(self.state, name))
 
     def test_it_is_made_once_and_for_one_user(self) -> None:
-        key = setup._key()
+        key = wiring._key()
         self.assertEqual(32, len(key))
-        self.assertEqual(key, setup._key())
+        self.assertEqual(key, wiring._key())
         self.assertEqual(0o600, stat.S_IMODE(self.made().st_mode))
 
     @unittest.skipIf(os.geteuid(), 'root only')
     def test_of_root_it_is_the_services(self) -> None:
         os.chown(self.state, STRANGER, STRANGER)
-        setup._key()
+        wiring._key()
         self.assertEqual(STRANGER, self.made().st_uid)

@@ -29,11 +29,11 @@ from cinder import objects
 objects.register_all()
 from cinder.cmd import volume
 from cinder.volume import manager
-from cinder_dmclone import setup
+from cinder_dmclone import preflight
 
 volume.CONF(sys.argv[1:3], project='cinder')
 backend, group, meta = sys.argv[3:]
-for line in setup._check_neighbours(
+for line in preflight._check_neighbours(
         manager.volume_backend_opts, types.SimpleNamespace(
         settings=types.SimpleNamespace(backend=backend),
         group=types.SimpleNamespace(name=group),

@@ -19,8 +19,8 @@ from oslo_config import generator
 from oslo_rootwrap import wrapper
 
 from cinder_dmclone import names
+from cinder_dmclone import preflight
 from cinder_dmclone import privileged
-from cinder_dmclone import setup as node_setup
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILTERS = ROOT / 'etc/cinder/rootwrap.d'
@@ -212,7 +212,7 @@ class UdevRuleTestCase(unittest.TestCase):
                     '60-persistent-storage-dm.rules', RULE.name]))
 
     def test_setup_check_looks_for_this_name(self):
-        self.assertTrue(fnmatch.fnmatchcase(RULE.name, node_setup.RULES))
+        self.assertTrue(fnmatch.fnmatchcase(RULE.name, preflight.RULES))
 
     def test_every_jump_has_its_label(self):
         self.assertEqual(set(re.findall('GOTO="(.*?)"', self.text)),

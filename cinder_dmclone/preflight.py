@@ -1,37 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bring a node's ports together, and say what it lacks."""
+"""What this node lacks to be one of the backend's; nothing is changed."""
 
 from __future__ import annotations
 
 import functools
 import glob
 import os
-import secrets
-import time
 import typing
 
 from cinder import exception
 from cinder.volume import configuration as cinder_configuration
-from cinder.volume import volume_utils
 from oslo_config import cfg
-from oslo_utils import netutils
 from oslo_utils import units as oslo_units
 
-from cinder_dmclone.database import volumes
-from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
-from cinder_dmclone.host.dm import device
-from cinder_dmclone.host.iscsi import exporter
-from cinder_dmclone.host.iscsi import importer
-from cinder_dmclone.host import lvm
-from cinder_dmclone import locks
 from cinder_dmclone import opts
-from cinder_dmclone.peers import client
 from cinder_dmclone.ports import Host
-from cinder_dmclone.privileged import block
-from cinder_dmclone.settings import Settings
-from cinder_dmclone import units
-from cinder_dmclone.world import World
 
 CONF = cfg.CONF
 
@@ -43,7 +27,6 @@ RULE_FOLDERS = ('/etc/udev/rules.d', '/run/udev/rules.d',
 # What is in front of the name of the class in ``volume_driver``.
 DRIVER = 'cinder_dmclone.'
 
-KEY_FILE = 'dmclone.key'
 TARGETS = ('clone', 'delay', 'error', 'linear', 'multipath')
 
 # Bytes: one volume of 1 GiB, and the metadata of one.
@@ -51,98 +34,9 @@ SMALLEST = {'volume_group': oslo_units.Gi,
             'dmclone_metadata_volume_group': 8 * oslo_units.Mi}
 
 
-def make_host(configuration: typing.Any, node: str) -> Host:
-    """What one backend has on this node; needs no control plane.
-
-    :param node: ``host@backend``
-    """
-    config = configuration
-    group = lvm.VolumeGroup(config.volume_group)
-    settings = Settings(
-        node=node,
-        pool=config.safe_get('volume_backend_name') or 'dmclone',
-        target_prefix=config.target_prefix,
-        portal=_portal(config),
-        region_size=units.Bytes(
-            config.dmclone_region_size_kib * oslo_units.Ki),
-        hydration_threshold=units.Bytes(
-            config.dmclone_hydration_threshold_mib * oslo_units.Mi),
-        hydration_batch=units.Bytes(
-            config.dmclone_hydration_batch_mib * oslo_units.Mi),
-        budget=CONF.rpc_response_timeout * deadlines.CALL_PART,
-        key=_key())
-    meta = config.dmclone_metadata_volume_group
-    return Host(
-        settings=settings,
-        group=group,
-        meta_group=(lvm.VolumeGroup(meta) if meta and meta != group.name
-                    else group),
-        dm=device.DeviceMapper(),
-        exporter=exporter.Exporter(config.target_ip_address,
-                                   config.target_port),
-        importer=importer.Importer(),
-        erase=_eraser(config))
-
-
-def make_world(configuration: typing.Any, node: str) -> World:
-    """The ports of one backend of this node.
-
-    :param node: ``host@backend``
-    """
-    host = make_host(configuration, node)
-    return World(host=host, rows=volumes.RowStore(),
-                 peers=client.Peers(host.settings.backend),
-                 locks=locks.Locks(node), clock=time)
-
-
-def _portal(config: typing.Any) -> str:
-    ip = netutils.escape_ipv6(config.target_ip_address)
-    return f'{ip}:{config.target_port}'
-
-
-def _key() -> bytes:
-    """This node's secret, from which it derives CHAP passwords.
-
-    A temporary file and a link make it whole or absent after a crash, and
-    the same for two backends that start at once.
-    """
-    path = os.path.join(CONF.state_path, KEY_FILE)
-    if not os.path.exists(path):
-        draft = f'{path}.{os.getpid()}'
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, 'wb') as draft_file:
-            draft_file.write(secrets.token_bytes(32))
-            draft_file.flush()
-            if os.geteuid() == 0:
-                # An operator may be the first to run anything here.
-                owner = os.stat(CONF.state_path)
-                os.fchown(handle, owner.st_uid, owner.st_gid)
-            os.fsync(handle)
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            pass
-        finally:
-            os.unlink(draft)
-    with open(path, 'rb') as key_file:
-        return key_file.read()
-
-
-def _eraser(config: typing.Any) -> typing.Callable[[str, units.Bytes], None]:
-    def erase(path: str, size: units.Bytes) -> None:
-        if config.volume_clear != 'none':
-            # Without a node a file would be made in its place.
-            block.ready(path)
-            volume_utils.clear_volume(
-                size // oslo_units.Mi, path,
-                volume_clear=config.volume_clear,
-                volume_clear_size=config.volume_clear_size)
-    return erase
-
-
 def check(host: Host,
           service_opts: typing.Iterable[cfg.Opt]) -> None:
-    """Find what is missing on this node and say all of it; activate the LVs.
+    """Find what is missing on this node, and say all of it; change nothing.
 
     :param service_opts: those that tell the driver of a backend, as this
         process has them
@@ -155,8 +49,6 @@ def check(host: Host,
         for line in check_one(host)]
     if problems:
         raise exception.VolumeBackendAPIException(data='\n'.join(problems))
-    for group in (host.group, host.meta_group):
-        group.activate()
 
 
 def _check_groups(host: Host) -> typing.Iterator[str]:

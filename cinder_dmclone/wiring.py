@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From cinder.conf to what the code works on."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+import typing
+
+from cinder.volume import volume_utils
+from oslo_config import cfg
+from oslo_utils import netutils
+from oslo_utils import units as oslo_units
+
+from cinder_dmclone.database import volumes
+from cinder_dmclone import deadlines
+from cinder_dmclone.host.dm import device
+from cinder_dmclone.host.iscsi import exporter
+from cinder_dmclone.host.iscsi import importer
+from cinder_dmclone.host import lvm
+from cinder_dmclone import locks
+from cinder_dmclone.peers import client
+from cinder_dmclone.ports import Host
+from cinder_dmclone.privileged import block
+from cinder_dmclone.settings import Settings
+from cinder_dmclone import units
+from cinder_dmclone.world import World
+
+CONF = cfg.CONF
+
+KEY_FILE = 'dmclone.key'
+
+
+def make_host(configuration: typing.Any, node: str) -> Host:
+    """What one backend has on this node; needs no control plane.
+
+    :param node: ``host@backend``
+    """
+    config = configuration
+    group = lvm.VolumeGroup(config.volume_group)
+    settings = Settings(
+        node=node,
+        pool=config.safe_get('volume_backend_name') or 'dmclone',
+        target_prefix=config.target_prefix,
+        portal=_portal(config),
+        region_size=units.Bytes(
+            config.dmclone_region_size_kib * oslo_units.Ki),
+        hydration_threshold=units.Bytes(
+            config.dmclone_hydration_threshold_mib * oslo_units.Mi),
+        hydration_batch=units.Bytes(
+            config.dmclone_hydration_batch_mib * oslo_units.Mi),
+        budget=CONF.rpc_response_timeout * deadlines.CALL_PART,
+        key=_key())
+    meta = config.dmclone_metadata_volume_group
+    return Host(
+        settings=settings,
+        group=group,
+        meta_group=(lvm.VolumeGroup(meta) if meta and meta != group.name
+                    else group),
+        dm=device.DeviceMapper(),
+        exporter=exporter.Exporter(config.target_ip_address,
+                                   config.target_port),
+        importer=importer.Importer(),
+        erase=_eraser(config))
+
+
+def make_world(configuration: typing.Any, node: str) -> World:
+    """The ports of one backend of this node.
+
+    :param node: ``host@backend``
+    """
+    host = make_host(configuration, node)
+    return World(host=host, rows=volumes.RowStore(),
+                 peers=client.Peers(host.settings.backend),
+                 locks=locks.Locks(node), clock=time)
+
+
+def _portal(config: typing.Any) -> str:
+    ip = netutils.escape_ipv6(config.target_ip_address)
+    return f'{ip}:{config.target_port}'
+
+
+def _key() -> bytes:
+    """This node's secret, from which it derives CHAP passwords.
+
+    A temporary file and a link make it whole or absent after a crash, and
+    the same for two backends that start at once.
+    """
+    path = os.path.join(CONF.state_path, KEY_FILE)
+    if not os.path.exists(path):
+        draft = f'{path}.{os.getpid()}'
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, 'wb') as draft_file:
+            draft_file.write(secrets.token_bytes(32))
+            draft_file.flush()
+            if os.geteuid() == 0:
+                # An operator may be the first to run anything here.
+                owner = os.stat(CONF.state_path)
+                os.fchown(handle, owner.st_uid, owner.st_gid)
+            os.fsync(handle)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        finally:
+            os.unlink(draft)
+    with open(path, 'rb') as key_file:
+        return key_file.read()
+
+
+def _eraser(config: typing.Any) -> typing.Callable[[str, units.Bytes], None]:
+    def erase(path: str, size: units.Bytes) -> None:
+        if config.volume_clear != 'none':
+            # Without a node a file would be made in its place.
+            block.ready(path)
+            volume_utils.clear_volume(
+                size // oslo_units.Mi, path,
+                volume_clear=config.volume_clear,
+                volume_clear_size=config.volume_clear_size)
+    return erase
