@@ -29,7 +29,7 @@ from cinder_dmclone.releases import models
 # What was read, and what was written on the strength of it.
 Claim = tuple[str, str]
 
-_PURPOSE = rows.Purpose(None)
+_PURPOSE = rows.Migrate()
 
 
 def turns(task: dict[str, typing.Any],

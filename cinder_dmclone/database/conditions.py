@@ -63,21 +63,26 @@ def _attachments(row: rows.Row,
     attachment = models.VolumeAttachment
     mine = sa.and_(attachment.volume_id == models.Volume.id,
                    attachment.deleted == sa.false())
-    asking = purpose.attachment
-    if asking is None:
-        yield Condition(sa.not_(sa.exists().where(mine)),
-                        lambda fresh: 'it has the attachment '
-                        + _names(fresh, None))
-        return
-    yield Condition(sa.exists().where(mine, attachment.id == asking),
-                    lambda fresh: f'its attachment {asking} was deleted '
-                    'meanwhile')
-    if not purpose.live:
-        yield Condition(
-            sa.not_(sa.exists().where(mine, attachment.id != asking,
-                                      _in_the_way(row, asking))),
-            lambda fresh: 'it has another attachment, '
-            + _names(fresh, asking))
+    match purpose:
+        case rows.Migrate():
+            yield Condition(sa.not_(sa.exists().where(mine)),
+                            lambda fresh: 'it has the attachment '
+                            + _names(fresh, None))
+        case rows.ForAttachment(asking):
+            yield _still_asked_for(mine, asking)
+            yield Condition(
+                sa.not_(sa.exists().where(mine, attachment.id != asking,
+                                          _in_the_way(row, asking))),
+                lambda fresh: 'it has another attachment, '
+                + _names(fresh, asking))
+        case rows.LiveMigration(asking):
+            yield _still_asked_for(mine, asking)
+
+
+def _still_asked_for(mine: sa.ColumnElement, asking: str) -> Condition:
+    return Condition(
+        sa.exists().where(mine, models.VolumeAttachment.id == asking),
+        lambda fresh: f'its attachment {asking} was deleted meanwhile')
 
 
 def _in_the_way(row: rows.Row, attachment_id: str) -> sa.ColumnElement:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 
 from cinder_dmclone import records
 
@@ -97,23 +98,43 @@ class Row:
                     None)
 
 
-@dataclasses.dataclass(frozen=True)
 class Purpose:
-    """Why a volume moves: for an attachment, or by ``migrate`` (None).
+    """Why a volume moves.
 
-    ``live``: a server that is live-migrated has the volume here too.
+    :cvar statuses: those that the volume must have
+    :cvar migrations: its migration statuses, likewise
+    :cvar server: whether a server gets a front of the copy
+    :cvar gated: whether writes to that front wait until the commit
     """
 
-    attachment: str | None
-    live: bool = False
+    statuses: typing.ClassVar[tuple[str, ...]] = ATTACH_STATUSES
+    migrations: typing.ClassVar[tuple[str | None, ...]] = SETTLED_MIGRATION
+    server: typing.ClassVar[bool] = True
+    gated: typing.ClassVar[bool] = False
 
-    @property
-    def statuses(self) -> tuple[str, ...]:
-        return ATTACH_STATUSES if self.attachment else MIGRATE_STATUSES
 
-    @property
-    def migrations(self) -> tuple[str | None, ...]:
-        return SETTLED_MIGRATION if self.attachment else ('migrating',)
+@dataclasses.dataclass(frozen=True)
+class ForAttachment(Purpose):
+    """For a server that has the volume nowhere yet."""
+
+    attachment: str
+
+
+@dataclasses.dataclass(frozen=True)
+class LiveMigration(Purpose):
+    """For a server that moves, and has the volume where it comes from too."""
+
+    gated = True
+    attachment: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Migrate(Purpose):
+    """For Cinder's ``migrate``: nobody is attached."""
+
+    statuses = MIGRATE_STATUSES
+    migrations = ('migrating',)
+    server = False
 
 
 @dataclasses.dataclass(frozen=True)

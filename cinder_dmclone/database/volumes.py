@@ -109,8 +109,13 @@ class RowStore:
         by_volume: dict[str, list[rows.Attachment]] = {}
         for volume_id, *fields in attachments:
             by_volume.setdefault(volume_id, []).append(_attachment(*fields))
-        return [rows.Row(row[0], row[1] or '', *row[2:7], bool(row[7]), row[8],
-                         tuple(by_volume.get(row[0], ()))) for row in found]
+        return [rows.Row(
+            id=row.id, host=row.host or '', name_id=row._name_id,
+            size=row.size, status=row.status,
+            migration_status=row.migration_status,
+            provider_id=row.provider_id, deleted=bool(row.deleted),
+            project=row.project_id,
+            attachments=tuple(by_volume.get(row.id, ()))) for row in found]
 
     def offer(self, row: rows.Row, copy: records.Location,
               purpose: rows.Purpose) -> rows.Row:
@@ -153,7 +158,8 @@ class RowStore:
             'service_uuid': service.uuid,
             'availability_zone': service.availability_zone,
         }
-        needed = [] if purpose.live else conditions.to_move(row, purpose)
+        live = isinstance(purpose, rows.LiveMigration)
+        needed = [] if live else conditions.to_move(row, purpose)
         return self._swap(row, 'commit', values, needed, owner.location.node)
 
     def complete(self, row: rows.Row) -> rows.Row:

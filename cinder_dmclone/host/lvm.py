@@ -37,7 +37,6 @@ class LogicalVolume:
 
     :ivar devnum: 'major:minor', None while it is not active
     :ivar open: whether anything has it open, in the kernel or outside
-    :ivar origin: the volume this is a snapshot of
     """
 
     name: str
@@ -46,7 +45,6 @@ class LogicalVolume:
     tags: frozenset[str]
     devnum: str | None
     open: bool
-    origin: str | None = None
 
     @classmethod
     def parse(cls, group: str, row: dict[str, str]) -> Self:
@@ -57,8 +55,7 @@ class LogicalVolume:
             tags=frozenset(tag for tag in row['lv_tags'].split(',') if tag),
             devnum=(f'{row["lv_kernel_major"]}:{row["lv_kernel_minor"]}'
                     if active else None),
-            open=row['lv_device_open'] == 'open',
-            origin=row['origin'] or None)
+            open=row['lv_device_open'] == 'open')
 
 
 @dataclasses.dataclass(frozen=True)

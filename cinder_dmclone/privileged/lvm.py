@@ -51,7 +51,7 @@ _REPORT = ('--reportformat', 'json', '--units', 'b', '--nosuffix',
            '--configreport', 'pv', '-o', 'pv_name',
            '--configreport', 'lv', '-o',
            'lv_name,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,'
-           'lv_device_open,origin',
+           'lv_device_open',
            '--configreport', 'pvseg', '-o,', '--configreport', 'seg', '-o,')
 
 

@@ -72,7 +72,7 @@ def prepare_there(world: World, row: rows.Row, room: messages.Room,
     spec = lender.lend(world, row, room)
     return world.peers.prepare(
         row.offer.node, spec, room.group,
-        front=purpose.attachment is not None, gated=purpose.live,
+        front=purpose.server, gated=purpose.gated,
         seconds=world.settings.budget * deadlines.PREPARE_PART)
 
 

@@ -78,7 +78,7 @@ def hand_over(world: World, row: rows.Row, copy: records.Location,
     try:
         lender.seal(world, row, live=True)
         coordinator.commit(world, row, pool,
-                           rows.Purpose(attachment.id, live=True))
+                           rows.LiveMigration(attachment.id))
     except exceptions.DatabaseAway:
         raise
     except Exception:

@@ -44,8 +44,8 @@ class Answers:
         report = world.host.group.report()
         shared = world.host.meta_group.name == world.host.group.name
         meta = report if shared else world.host.meta_group.report()
-        needed = int(metadata.size(units.Bytes(size), settings.region_size))
-        needed += -needed % meta.extent_size
+        needed = metadata.size(units.Bytes(size), settings.region_size
+                               ).round_up(meta.extent_size)
         if meta.free < needed:
             raise exceptions.NoRoom(group=meta.name, node=self._node,
                                     needed=needed, free=meta.free)

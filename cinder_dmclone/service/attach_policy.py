@@ -30,6 +30,14 @@ class Placement:
     peer: str | None = None
     why: str = ''
 
+    @property
+    def purpose(self) -> rows.Purpose:
+        """Why a volume moves that is served where it is not yet."""
+        assert self.attachment is not None
+        kind = (rows.LiveMigration if self.how is How.LIVE
+                else rows.ForAttachment)
+        return kind(self.attachment)
+
 
 def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
           host: str, peer: str | None, peer_up: bool) -> Placement:

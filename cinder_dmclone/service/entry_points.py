@@ -148,8 +148,7 @@ class NodeService(answers.Answers):
             raise refusal
         if found.how in (attach_policy.How.RELOCATE, attach_policy.How.LIVE):
             assert found.peer is not None
-            return self._relocate(row, found.peer, rows.Purpose(
-                found.attachment, found.how is attach_policy.How.LIVE))
+            return self._relocate(row, found.peer, found.purpose)
         if found.how is not attach_policy.How.FRONT:
             self._require_unoffered(row)
         if unit.data is None or (unit.tags.source and not unit.assembled):
@@ -174,7 +173,7 @@ class NodeService(answers.Answers):
                 raise exceptions.CannotRelocate(
                     volume=row.id, node=self._node, peer=peer,
                     reason='an image is being copied; try again later')
-            if purpose.live:
+            if isinstance(purpose, rows.LiveMigration):
                 path = live_migration.offer(self._world, row, peer, purpose)
             else:
                 path = coordinator.relocate(self._world, row, peer, purpose)
@@ -301,7 +300,7 @@ class NodeService(answers.Answers):
             assert known.row is not None
             try:
                 coordinator.relocate(self._world, known.row, peer,
-                                     rows.Purpose(None))
+                                     rows.Migrate())
             finally:
                 self._loop.nominate(known.unit.lv)
         return True

@@ -59,10 +59,6 @@ class Unit:
         return self.is_open(name)
 
     @property
-    def front(self) -> names.DeviceName | None:
-        return next(iter(self.of_kind(names.Kind.FRONT)), None)
-
-    @property
     def iqn(self) -> str | None:
         """The target this LV hydrates from, or has just hydrated from."""
         holder = self.tags.source or self.meta_tag

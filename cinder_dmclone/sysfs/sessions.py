@@ -48,7 +48,6 @@ class Session:
     state: str
     host: int
     disk: Disk | None
-    scsi_device: str | None = None
 
 
 def is_ours(iqn: str) -> bool:
@@ -97,16 +96,15 @@ def _session(path: pathlib.Path) -> Session | None:
     state = _read(path / 'state')
     device = (path / 'device').resolve()
     host = int(device.parent.name.removeprefix('host'))
-    disk = scsi_device = None
+    disk = None
     for scsi in sorted(device.glob('target*:*:*/*:*:*:0')):
         for block in _listed(scsi / 'block'):
-            scsi_device = scsi.name
             device_state = _read(scsi / 'state')
             usable = state != LOGGED_IN or device_state == 'running'
             disk = Disk(f'/dev/{block.name}', _read(block / 'dev'),
                         state if usable else device_state)
     return Session(int(path.name.removeprefix('session')), iqn, state, host,
-                   disk, scsi_device)
+                   disk)
 
 
 def _listed(path: pathlib.Path) -> list[pathlib.Path]:

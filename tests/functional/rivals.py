@@ -169,8 +169,8 @@ class Rival:
         """Go on with a volume from wherever it is found."""
         row = self._store.get(volume)
         assert row
-        purpose = rows.Purpose(row.attachments[0].id if row.attachments
-                               else None)
+        purpose = (rows.ForAttachment(row.attachments[0].id)
+                   if row.attachments else rows.Migrate())
         if row.source and not row.offer:
             row = self._note('complete', row, self._store.complete(row))
         if not row.offer:
@@ -226,7 +226,7 @@ def _offer(volume: str) -> rows.Row:
     store = RowStore()
     row = store.get(volume)
     assert row
-    return store.offer(row, _copy(row), rows.Purpose(None))
+    return store.offer(row, _copy(row), rows.Migrate())
 
 
 def conflict(task: Task, start: typing.Any) -> Task:
@@ -244,7 +244,7 @@ def conflict(task: Task, start: typing.Any) -> Task:
                            {'id': row.id})
         other.dispose()
     sa.event.listen(engine, 'commit', rival, once=True)
-    after = store.offer(row, _copy(row), rows.Purpose(None))
+    after = store.offer(row, _copy(row), rows.Migrate())
     return {'provider_id': after.provider_id, 'deadlocks': start.deadlocks}
 
 

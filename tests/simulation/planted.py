@@ -167,5 +167,5 @@ def _endless_prepare(world, row, room, purpose):
     spec = lender.lend(world, row, room)
     return world.peers.prepare(
         row.offer.node, spec, room.group,
-        front=purpose.attachment is not None, gated=purpose.live,
+        front=purpose.server, gated=purpose.gated,
         seconds=90.0)

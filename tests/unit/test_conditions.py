@@ -95,7 +95,7 @@ class RefusedTest(test_rows.RowsTestCase):
         with self.assertRaisesRegex(
                 exceptions.CannotRelocate,
                 f'it has the attachment {self.attachment}'):
-            self.store.offer(self.row(), COPY, rows.Purpose(None))
+            self.store.offer(self.row(), COPY, rows.Migrate())
 
     def test_the_reason_cannot_be_read(self) -> None:
         row = self.row()

@@ -18,16 +18,13 @@ REPORT = json.dumps({'report': [{
     'pv': [{'pv_name': '/dev/sda'}, {'pv_name': '/dev/sdb1'}],
     'lv': [{'lv_name': 'volume-1', 'lv_size': '268435456',
             'lv_tags': 'own:1,lent:n/x:2', 'lv_kernel_major': '254',
-            'lv_kernel_minor': '3', 'lv_device_open': 'open',
-            'origin': ''},
+            'lv_kernel_minor': '3', 'lv_device_open': 'open'},
            {'lv_name': '_snapshot-2', 'lv_size': '268435456',
             'lv_tags': '', 'lv_kernel_major': '-1',
-            'lv_kernel_minor': '-1', 'lv_device_open': '',
-            'origin': 'volume-1'},
+            'lv_kernel_minor': '-1', 'lv_device_open': ''},
            {'lv_name': '[pool_tmeta]', 'lv_size': '4194304',
             'lv_tags': '', 'lv_kernel_major': '-1',
-            'lv_kernel_minor': '-1', 'lv_device_open': '',
-            'origin': ''}],
+            'lv_kernel_minor': '-1', 'lv_device_open': ''}],
     'pvseg': [{}], 'seg': [{}]}]})
 
 
@@ -61,7 +58,7 @@ class VolumeGroupTest(unittest.TestCase):
                 frozenset(['own:1', 'lent:n/x:2']), '254:3', open=True),
             '_snapshot-2': lvm.LogicalVolume(
                 '_snapshot-2', '/dev/vg/_snapshot-2', Bytes(268435456),
-                frozenset(), None, open=False, origin='volume-1'),
+                frozenset(), None, open=False),
         }, report.lvs)
 
     def test_token_equals_while_nothing_changed(self) -> None:

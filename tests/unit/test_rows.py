@@ -41,7 +41,7 @@ class RowsTestCase(base.TestCase):
         self.db.volume(self.volume, f'{A}#pool', status='reserved',
                        provider_id='1')
         self.attachment = self.db.attachment(self.volume)
-        self.purpose = rows.Purpose(self.attachment)
+        self.purpose = rows.ForAttachment(self.attachment)
 
     def row(self) -> rows.Row:
         row = self.store.get(self.volume)
@@ -161,7 +161,7 @@ class ChangeTest(RowsTestCase):
         self.db.drop_attachment(self.attachment)
         self.db.update(self.volume, status='available',
                        migration_status='migrating')
-        purpose = rows.Purpose(None)
+        purpose = rows.Migrate()
         row = self.store.offer(self.row(), COPY, purpose)
         row = self.store.commit(row, OWNER, purpose)
         self.assertEqual(COPY, row.owner)
@@ -171,10 +171,10 @@ class ChangeTest(RowsTestCase):
         self.db.drop_attachment(self.attachment)
         self.db.update(self.volume, status='available',
                        migration_status='migrating')
-        row = self.store.offer(self.row(), COPY, rows.Purpose(None))
+        row = self.store.offer(self.row(), COPY, rows.Migrate())
         self.db.attachment(self.volume)
         self.assertRaises(exceptions.CannotRelocate, self.store.commit, row,
-                          OWNER, rows.Purpose(None))
+                          OWNER, rows.Migrate())
 
 
 class LateTest(RowsTestCase):

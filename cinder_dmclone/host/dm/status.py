@@ -39,8 +39,6 @@ class CloneStatus:
     """
 
     mode: Mode
-    metadata_used: int = 0
-    metadata_total: int = 0
     region_size: Sectors = Sectors(0)
     hydrated: Regions = Regions(0)
     total: Regions = Regions(0)
@@ -69,11 +67,10 @@ class CloneStatus:
         if first in ('Fail', 'Error'):
             return cls(Mode.FAIL)
         try:
-            used, total = _ratio(next(words))
+            _ratio(next(words))  # metadata blocks, used and all
             region_size = Sectors(int(next(words)))
             hydrated, regions = _ratio(next(words))
             return cls(
-                metadata_used=used, metadata_total=total,
                 region_size=region_size, hydrated=Regions(hydrated),
                 total=Regions(regions), hydrating=Regions(int(next(words))),
                 features=frozenset(_list(words)),

@@ -15,7 +15,7 @@ class CloneStatusTest(unittest.TestCase):
     def test_parse(self) -> None:
         self.assertEqual(
             status.CloneStatus(
-                mode=status.Mode.RW, metadata_used=14, metadata_total=1024,
+                mode=status.Mode.RW,
                 region_size=Sectors(8), hydrated=Regions(65000),
                 total=Regions(65536), hydrating=Regions(32),
                 features=frozenset(['no_discard_passdown']),
