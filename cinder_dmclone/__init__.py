@@ -40,5 +40,5 @@ Where to look:
 * Which device does a server get? ``stack/consumers.py``
 * Who is asking, and how is it served? ``service/attach_policy.py``
 * How long may an attach take? ``deadlines.py``
-* What makes a copy the volume? ``database/rows.py``, ``commit``
+* What makes a copy the volume? ``commit`` in ``database/volumes.py``
 """
