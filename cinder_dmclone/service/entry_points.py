@@ -21,6 +21,7 @@ from cinder_dmclone import names
 from cinder_dmclone.reconcile.decision import Step
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import reconciler
+from cinder_dmclone.reconcile import schedule
 from cinder_dmclone import records
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import lender
@@ -219,7 +220,7 @@ class NodeService(answers.Answers):
                     finally:
                         # Cinder deletes the attachment now. Who looks before
                         # that finds its front missing, and makes it.
-                        self._loop.nominate(row.lv, reconciler.SOONEST)
+                        self._loop.nominate(row.lv, schedule.SOONEST)
         if proxied:
             raise exceptions.NotHome(volume=volume_id, owner=owner,
                                      node=self._node)
