@@ -19,11 +19,11 @@ from cinder_dmclone import locks
 from cinder_dmclone import names
 from cinder_dmclone import opts
 from cinder_dmclone import preflight
+from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.service import capacity
 from cinder_dmclone.service import endpoint
 from cinder_dmclone.service import entry_points
-from cinder_dmclone.stack import boot
 from cinder_dmclone import wiring
 from cinder_dmclone.world import World
 
@@ -74,7 +74,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         # It is where the driver was loaded from; elsewhere that takes long.
         from cinder.volume import manager
         preflight.check(self._world.host, manager.volume_backend_opts)
-        boot.activate_volumes(self._world.host)
+        activation.activate_volumes(self._world.host)
 
     def set_initialized(self) -> None:
         """Begin to answer peers and to reconcile.

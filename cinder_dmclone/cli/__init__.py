@@ -8,10 +8,13 @@ boot, before nova-compute. ``status`` shows what the node has and why.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import shlex
 import sys
 import typing
 
+from cinder import coordination
 from cinder import objects
 from cinder import utils
 from cinder import version
@@ -23,12 +26,11 @@ from oslo_messaging import opts as messaging_opts
 from oslo_privsep import priv_context
 
 from cinder_dmclone.cli import status
-from cinder_dmclone import exceptions
 from cinder_dmclone import opts
-from cinder_dmclone.ports import Host
 from cinder_dmclone import preflight
-from cinder_dmclone.stack import boot
+from cinder_dmclone.reconcile import activation
 from cinder_dmclone import wiring
+from cinder_dmclone.world import World
 
 CONF = cfg.CONF
 
@@ -37,9 +39,8 @@ CONF = cfg.CONF
 SERVICE_OPTS = (cfg.StrOpt('volume_driver'), cfg.StrOpt('backend_host'))
 
 
-def hosts(backends: typing.Collection[str]) -> typing.Iterator[
-        Host]:
-    """What this node's backends that use this driver.
+def worlds(backends: typing.Collection[str]) -> typing.Iterator[World]:
+    """This node's backends that use this driver.
 
     :param backends: sections to take; all of them if empty
     """
@@ -54,7 +55,7 @@ def hosts(backends: typing.Collection[str]) -> typing.Iterator[
         driver = config.safe_get('volume_driver') or ''
         if driver.startswith(preflight.DRIVER):
             here = config.safe_get('backend_host') or CONF.host
-            yield wiring.make_host(config, f'{here}@{name}')
+            yield wiring.make_world(config, f'{here}@{name}')
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -74,33 +75,52 @@ def main(argv: list[str] | None = None) -> int:
     logging.setup(CONF, 'cinder')
     objects.register_all()
     priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
-    found = list(hosts(arguments.backend))
+    found = list(worlds(arguments.backend))
     if not found:
         print('cinder-dmclone: no backend in cinder.conf uses this driver',
               file=sys.stderr)
         return 1
-    run = _activate if arguments.command == 'activate' else _status
-    return max(_try(run, host) for host in found)
+    if arguments.command == 'status':
+        return max(_try(_status, world) for world in found)
+    with _locks():
+        return max(_try(_activate, world) for world in found)
 
 
-def _try(run: typing.Callable[[Host], int],
-         host: Host) -> int:
+@contextlib.contextmanager
+def _locks() -> typing.Iterator[None]:
+    """The locks that cinder-volume takes, as its own user makes them.
+
+    What root made cinder-volume could not open.
+    """
+    if os.geteuid() == 0:
+        owner = os.stat(CONF.state_path)
+        os.setegid(owner.st_gid)
+        os.seteuid(owner.st_uid)
+    coordination.COORDINATOR.start()
+    try:
+        yield
+    finally:
+        coordination.COORDINATOR.stop()
+
+
+def _try(run: typing.Callable[[World], int], world: World) -> int:
     """A backend that fails does not keep others from running."""
     try:
-        return run(host)
-    except exceptions.DMCloneException as error:
-        print(f'{host.settings.node}: {error.msg}', file=sys.stderr)
+        return run(world)
+    except Exception as error:
+        print(f'{world.settings.node}: {activation.said(error)}',
+              file=sys.stderr)
         return 1
 
 
-def _activate(host: Host) -> int:
-    problems = boot.activate(host)
+def _activate(world: World) -> int:
+    problems = activation.activate(world)
     for lv, why in problems.items():
         print(f'{lv}: {why}', file=sys.stderr)
     return 1 if problems else 0
 
 
-def _status(host: Host) -> int:
-    for line in status.lines(host):
+def _status(world: World) -> int:
+    for line in status.lines(world.host):
         print(line)
     return 0

@@ -17,7 +17,7 @@ from oslo_serialization import jsonutils
 from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
 from cinder_dmclone.peers import client
-from cinder_dmclone.stack import boot
+from cinder_dmclone.reconcile import activation
 from tests.simulation import machine
 from tests.simulation import rows
 from tests.simulation import scheduler as scheduler_module
@@ -83,10 +83,10 @@ class Process(cloud.Process):
 
     def _main(self, booted: bool) -> None:
         if booted:
-            boot.activate(self.world.host)
+            activation.activate(self.world)
             self.node.cloud.activated(self.node)
         elif not self.node.active:
-            boot.activate_volumes(self.world.host)
+            activation.activate_volumes(self.world.host)
         self.node.exporter.check()
         self.serving = True
         self.loop._run()

@@ -14,6 +14,7 @@ import dataclasses
 from cinder_dmclone.database import conditions
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
+from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile import home
 from cinder_dmclone.reconcile import new_copy
@@ -22,10 +23,8 @@ from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.service import answers
 from cinder_dmclone.service import entry_points
-from cinder_dmclone.stack import boot
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
-from cinder_dmclone.stack import exports
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import teardown
 from cinder_dmclone.stack import write_gate
@@ -80,15 +79,14 @@ def _early_hydration(host, lv, tags, source, front, build=clones.build):
     clones.hydrate(host, inspect.refresh(host, lv))
 
 
-@bug('H11: a lent LV gets its front at boot', (boot, '_activate'),
+@bug('H11: a lent LV gets its front at boot', (activation, 'decide'),
      where='crash/attach/power/before/1')
-def _careless_boot(host, unit):
-    if unit.data and unit.tags.own and not unit.tags.copy:
-        if unit.tags.source and not unit.assembled:
-            unit = clones.assemble(host, unit)
-        for tag in unit.tags.lent:
-            exports.export_loan(host, unit, tag)
-        consumers.consume(host, unit, names.front(host.settings.host, unit.lv))
+def _careless_boot(host, unit, wise=activation.decide):
+    found = wise(host, unit)
+    if found.step is not decision.Step.REST:
+        return found
+    return wise(host, dataclasses.replace(
+        unit, tags=dataclasses.replace(unit.tags, lent=())))
 
 
 # -- live migration ---------------------------------------------------------

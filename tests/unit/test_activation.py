@@ -2,14 +2,21 @@
 """A node that boots while nobody can be asked."""
 from __future__ import annotations
 
+import dataclasses
+import typing
 from unittest import mock
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
-from cinder_dmclone.stack import boot
+from cinder_dmclone.reconcile import activation
+from cinder_dmclone.reconcile import decision
+from cinder_dmclone import records
+from cinder_dmclone.stack import state
 from tests.unit import base
 from tests.unit.fake import cloud
 from tests.unit.fake import iscsi
+from tests.unit.fake import mapper
+from tests.unit.fake import ports
 
 
 class ActivationTest(base.CloudTestCase):
@@ -26,7 +33,7 @@ class ActivationTest(base.CloudTestCase):
         self.b.up = True
         process = type(self.b.process)(self.b)
         with self.cloud.db.away():
-            self.assertEqual({}, boot.activate(process.world.host))
+            self.assertEqual({}, activation.activate(process.world))
 
     def test_what_is_elsewhere_can_be_read(self) -> None:
         self.activate()
@@ -52,7 +59,7 @@ class LenderTest(base.CloudTestCase):
         node.up = True
         process = type(node.process)(node)
         with self.cloud.db.away():
-            return boot.activate(process.world.host)
+            return activation.activate(process.world)
 
     def test_it_loads_what_lending_needs(self) -> None:
         """A kernel that has just booted cannot export anything."""
@@ -70,3 +77,58 @@ class LenderTest(base.CloudTestCase):
             self.assertEqual({self.volume}, set(self.activate(self.a)))
         self.assertIn(str(names.front(self.a.host, other)),
                       self.a.mapper.mapped)
+
+    def test_what_is_not_foreseen_keeps_nothing_from_coming_up(self) -> None:
+        others = [self.cloud.create(self.a) for _ in range(3)]
+        apply, failing = mapper.Mapper.apply, others[1]
+
+        def fail(self: mapper.Mapper, name: str, *rest: typing.Any,
+                 **named: typing.Any) -> None:
+            if failing in name:
+                raise ValueError('no such thing')
+            apply(self, name, *rest, **named)
+
+        with mock.patch.object(mapper.Mapper, 'apply', fail):
+            self.assertEqual({failing: 'ValueError: no such thing'},
+                             self.activate(self.a))
+        for other in others[0], others[2]:
+            self.assertIn(str(names.front(self.a.host, other)),
+                          self.a.mapper.mapped)
+
+
+class BesideTheServiceTest(base.CloudTestCase):
+    """An operator calls it while cinder-volume works."""
+
+    def activate(self) -> dict[str, str]:
+        process = type(self.a.process)(self.a)
+        beside = dataclasses.replace(process.world,
+                                     locks=self.a.process.world.locks)
+        return activation.activate(beside)
+
+    def fronts(self) -> list[str]:
+        return [name for name in self.a.mapper.mapped if 'front' in name]
+
+    def test_a_volume_that_leaves_meanwhile_gets_no_front(self) -> None:
+        def leave(call: ports.Call) -> None:
+            # The last that is read of all LVs at once.
+            if str(call) == f'{self.a.name}: exporter.list':
+                self.cloud.after = lambda call: None
+                self.cloud.attach(self.volume, self.b)
+
+        self.cloud.after = leave
+        self.assertEqual({}, self.activate())
+        self.assertEqual(self.b.name, self.cloud.row(self.volume).node)
+        self.assertEqual([], self.fronts())
+
+    def test_a_volume_that_is_worked_on_is_left_alone(self) -> None:
+        with self.a.process.world.locks.volume(self.volume, 0.0):
+            self.assertEqual({self.volume}, set(self.activate()))
+        self.assertEqual([], self.fronts())
+
+    def test_a_gate_is_not_opened(self) -> None:
+        """Only the row says when a server may write."""
+        unit = state.Unit(self.volume, tags=records.Tags(
+            own=records.Own(1, self.volume)), devices={
+                names.hold(self.volume): mock.Mock()})
+        self.assertIs(decision.Step.REST,
+                      activation.decide('a', unit).step)

@@ -35,25 +35,28 @@ sys.exit(cli.main(sys.argv[1:]))
 PROGRAM = '''
 from cinder_dmclone import cli
 
-def show(host):
-    print(host.settings.node, host.group.name, host.settings.budget)
+def show(world):
+    settings = world.settings
+    print(settings.node, world.host.group.name, settings.budget)
     return 0
 
 cli._status = show
 ''' + MAIN
 
-# The first backend has lost its volume group.
+# The first backend has lost its volume group; the second takes a lock.
 LOST = '''
 from cinder_dmclone import exceptions
-from cinder_dmclone.stack import boot
+from cinder_dmclone.reconcile import activation
 
-def activate(host):
-    if host.group.name == 'one':
+def activate(world):
+    group = world.host.group.name
+    if group == 'one':
         raise exceptions.GroupLost(group='one', disk='/dev/sdx')
-    print('activated', host.group.name)
+    with world.locks.volume('volume', 1.0):
+        print('activated', group)
     return {}
 
-boot.activate = activate
+activation.activate = activate
 '''
 
 

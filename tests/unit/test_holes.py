@@ -13,8 +13,8 @@ from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
+from cinder_dmclone.reconcile import activation
 from cinder_dmclone import records
-from cinder_dmclone.stack import boot
 from tests.unit import base
 from tests.unit.fake import ports
 from tests.unit.fake import storage
@@ -225,7 +225,7 @@ class BootTest(HoleTestCase):
 
     def boot(self, node: object) -> None:
         process = type(node.process)(node)
-        self.assertEqual({}, boot.activate(process.world.host))
+        self.assertEqual({}, activation.activate(process.world))
 
     def test_borrower_boots_without_a_database(self) -> None:
         """H11: an uncommitted copy gets no front; a committed one does."""

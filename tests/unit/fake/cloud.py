@@ -13,12 +13,12 @@ from cinder_dmclone.database import rows
 from cinder_dmclone.database import volumes
 from cinder_dmclone.peers import client
 from cinder_dmclone.ports import Host
+from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.service import endpoint
 from cinder_dmclone.service import entry_points
 from cinder_dmclone.settings import Settings
-from cinder_dmclone.stack import boot
 from cinder_dmclone import units
 from cinder_dmclone.world import World
 from tests.unit.fake import database
@@ -167,7 +167,7 @@ class Node:
         booted, self.up = not self.up, True
         self.process = self.make_process()
         if booted:
-            boot.activate(self.process.world.host)
+            activation.activate(self.process.world)
             # As cinder-volume does when it starts.
             self.exporter.check()
         self.process.loop.run_once(everything=True)

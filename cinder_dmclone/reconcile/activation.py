@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bring a node's volumes up from what its LVs say, without a control plane.
+
+Tags are only ever more cautious than the row: an LV that says it is the
+volume and was never lent since is the volume. Its front is brought up;
+whether a server still wants it is found out when the database is there.
+
+cinder-volume may be at work meanwhile: each LV is looked at once more under
+its volume's lock, and steps are taken there only.
+"""
+
+from __future__ import annotations
+
+import typing
+
+from oslo_log import log as logging
+
+from cinder_dmclone import deadlines
+from cinder_dmclone import exceptions
+from cinder_dmclone import names
+from cinder_dmclone.ports import Host
+from cinder_dmclone.reconcile import actions
+from cinder_dmclone.reconcile import decision
+from cinder_dmclone.reconcile import observed
+from cinder_dmclone.stack import clones
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import state
+from cinder_dmclone.world import World
+
+LOG = logging.getLogger(__name__)
+
+Decision = decision.Decision
+Step = decision.Step
+
+# Assemble, lend or make a front, and see that this was all.
+_MOST_STEPS = 4
+
+_TAKEN = (Step.ASSEMBLE, Step.LEND, Step.CONSUMERS)
+
+
+def decide(host: str, unit: state.Unit) -> Decision:
+    """The next step for an LV while nobody can be asked about its volume.
+
+    Only the LV that is the volume, and was not lent, gets a front.
+
+    :param host: the node's name in the names of fronts
+    """
+    tags = unit.tags
+    if unit.unreadable:
+        return Decision(Step.REPORT, unit.unreadable)
+    if not tags.own or tags.copy:
+        return Decision(Step.WAIT, 'whether it is the volume, the row knows')
+    if tags.source and not unit.assembled:
+        return Decision(Step.ASSEMBLE)
+    if tags.lent:
+        missing = tuple(loan for tag in tags.lent
+                        for loan in unit.missing_loans(tag.borrower))
+        return Decision(Step.LEND if missing else Step.REST, lent=missing)
+    if unit.of_kind(names.Kind.FRONT, *names.GATE):
+        return Decision(Step.REST)
+    front = names.front(host, unit.lv)
+    return Decision(Step.CONSUMERS, make=frozenset([front]))
+
+
+def activate_volumes(host: Host) -> None:
+    """Let LVM make the devices of its volumes: nothing is built on them."""
+    for group in (host.group, host.meta_group):
+        group.activate()
+
+
+def activate(world: World) -> dict[str, str]:
+    """Exports, stacks and fronts first, then logins.
+
+    A volume that cannot be brought up does not keep others from it.
+
+    :returns: what could not be brought up and why, by LV uuid
+    """
+    host = world.host
+    activate_volumes(host)
+    problems: dict[str, str] = {}
+    units = inspect.collect(host)
+    if any(unit.tags.lent for unit in units.values()):
+        try:
+            host.exporter.load()
+        except Exception as error:
+            # Each loan fails with a reason of its own; the rest comes up.
+            LOG.error('Nothing can be lent: %s', said(error))
+    for lv, unit in units.items():
+        try:
+            _bring_up(world, unit)
+        except Exception as error:
+            problems[lv] = said(error)
+    _log_in(world)
+    return problems
+
+
+def said(error: Exception) -> str:
+    """What to tell an operator; what nobody expected is logged in full."""
+    if isinstance(error, exceptions.DMCloneException):
+        return error.msg
+    LOG.error('This was not expected.', exc_info=error)
+    return f'{type(error).__name__}: {error}'
+
+
+def _bring_up(world: World, unit: state.Unit) -> None:
+    # Most LVs have nothing to do; what they are is no secret.
+    if _decide(world, unit).step not in _TAKEN:
+        return
+    volume = unit.tags.volume or unit.lv
+    with world.locks.volume(volume, deadlines.LOCK_SECONDS):
+        for _ in range(_MOST_STEPS):
+            found = inspect.refresh(world.host, unit.lv)
+            needed = _decide(world, found)
+            if needed.step not in _TAKEN:
+                return
+            known = observed.Facts(world.settings.node, found, None)
+            actions.take(world, needed, known)
+
+
+def _decide(world: World, unit: state.Unit) -> Decision:
+    found = decide(world.settings.host, unit)
+    if found.step is Step.REPORT:
+        raise exceptions.BadRecord(record=unit.lv, reason=found.why)
+    return found
+
+
+def _log_in(world: World) -> None:
+    """Let servers read what is not here yet.
+
+    Without that they only wait longer: cinder-volume tries again. A lender
+    that is down, or boots itself, is tried once.
+    """
+    silent: set[str] = set()
+    for lv, unit in _readers(inspect.collect(world.host)):
+        source = unit.tags.source
+        if not source or source.portal in silent:
+            continue
+        try:
+            with world.locks.volume(unit.tags.volume or lv,
+                                    deadlines.LOCK_SECONDS):
+                for _, found in _readers(
+                        {lv: inspect.refresh(world.host, lv)}):
+                    clones.reconnect(world.host, found)
+        except Exception as error:
+            LOG.warning('LV %(lv)s: %(error)s',
+                        {'lv': lv, 'error': said(error)})
+            silent.add(source.portal)
+
+
+def _readers(units: dict[str, state.Unit]) -> typing.Iterator[
+        tuple[str, state.Unit]]:
+    """Those with a server that waits for a lender, or may."""
+    for lv, unit in units.items():
+        if (unit.tags.source and not unit.has_path
+                and unit.of_kind(names.Kind.FRONT)):
+            yield lv, unit
