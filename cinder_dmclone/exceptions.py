@@ -134,6 +134,11 @@ class NoRoom(DMCloneException):
                "%(needed)s bytes are needed, %(free)s are free.")
 
 
+class NoMetadataGroup(NoRoom):
+    message = ("Node %(node)s can take in no volume until its volume group "
+               "%(group)s for metadata can be read: %(reason)s")
+
+
 class PeerAway(DMCloneException):
     message = "Node %(node)s did not answer %(what)s: %(reason)s"
 

@@ -62,10 +62,21 @@ def decide(host: str, unit: state.Unit) -> Decision:
     return Decision(Step.CONSUMERS, make=frozenset([front]))
 
 
-def activate_volumes(host: Host) -> None:
-    """Let LVM make the devices of its volumes: nothing is built on them."""
-    for group in (host.group, host.meta_group):
-        group.activate()
+def activate_volumes(host: Host) -> dict[str, str]:
+    """Let LVM make the devices of its volumes: nothing is built on them.
+
+    :returns: why the metadata group's are not there, by its name: only what
+        hydrates needs them
+    """
+    host.group.activate()
+    if host.meta_group.name != host.group.name:
+        try:
+            host.meta_group.activate()
+        except Exception as error:
+            LOG.error('No volume can be taken in, and what hydrated here '
+                      'cannot be put together: %s', said(error))
+            return {host.meta_group.name: said(error)}
+    return {}
 
 
 def activate(world: World) -> dict[str, str]:
@@ -73,11 +84,11 @@ def activate(world: World) -> dict[str, str]:
 
     A volume that cannot be brought up does not keep others from it.
 
-    :returns: what could not be brought up and why, by LV uuid
+    :returns: what could not be brought up and why, by LV uuid; also the
+        metadata group, by its name
     """
     host = world.host
-    activate_volumes(host)
-    problems: dict[str, str] = {}
+    problems = activate_volumes(host)
     units = inspect.collect(host)
     if any(unit.tags.lent for unit in units.values()):
         try:

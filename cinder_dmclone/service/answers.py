@@ -13,6 +13,7 @@ from cinder_dmclone.database import rows
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import metadata
+from cinder_dmclone.host import lvm
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.reconcile import schedule
@@ -39,11 +40,12 @@ class Answers:
 
         :param size: of the volume it is about, in bytes
         :raises NoRoom: if there is none for the clone's metadata
+        :raises NoMetadataGroup: if the group for it is lost
         """
         world, settings = self._world, self._world.settings
         report = world.host.group.report()
         shared = world.host.meta_group.name == world.host.group.name
-        meta = report if shared else world.host.meta_group.report()
+        meta = report if shared else self._metadata_group()
         needed = metadata.size(units.Bytes(size), settings.region_size
                                ).round_up(meta.extent_size)
         if meta.free < needed:
@@ -53,6 +55,15 @@ class Answers:
             pool=settings.pool, group=report.uuid,
             free=report.free - (needed if shared else 0),
             block=report.block_size, initiator=world.host.importer.initiator())
+
+    def _metadata_group(self) -> lvm.Report:
+        group = self._host.meta_group
+        try:
+            return group.report()
+        except exceptions.DMCloneException as error:
+            raise exceptions.NoMetadataGroup(
+                group=group.name, node=self._node,
+                reason=error.msg) from error
 
     def prepare(self, copy: messages.Copy, group: str, front: bool,
                 gated: bool, seconds: float) -> str:

@@ -7,11 +7,16 @@ import collections
 import dataclasses
 import typing
 
+from oslo_log import log as logging
+
 from cinder_dmclone import exceptions
+from cinder_dmclone.host import lvm
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
 from cinder_dmclone import records
 from cinder_dmclone.stack.state import Unit
+
+LOG = logging.getLogger(__name__)
 
 
 def collect(host: Host) -> dict[str, Unit]:
@@ -26,8 +31,9 @@ def collect(host: Host) -> dict[str, Unit]:
 
 def _collect_lvs(host: Host,
                  found: dict[str, dict[str, typing.Any]]) -> None:
-    groups = {group.name: group for group in (host.group, host.meta_group)}
-    reports = {name: group.report().lvs for name, group in groups.items()}
+    reports = {host.group.name: host.group.report().lvs}
+    if host.meta_group.name not in reports:
+        reports[host.meta_group.name] = _metadata_lvs(host)
     for group_name, lvs in reports.items():
         for name, lv in lvs.items():
             uuid = names.lv_uuid(name)
@@ -42,6 +48,19 @@ def _collect_lvs(host: Host,
                 found[uuid].update(meta=lv, meta_tag=tags.meta)
             elif group_name == host.group.name:
                 found[uuid].update(data=lv, tags=tags)
+
+
+def _metadata_lvs(host: Host) -> dict[str, lvm.LogicalVolume]:
+    """What a metadata group of its own has; nothing if it is lost.
+
+    Its loss is that of the copies which hydrate here. What is complete, and
+    what is lent, does not need it.
+    """
+    try:
+        return host.meta_group.report().lvs
+    except exceptions.DMCloneException as error:
+        LOG.debug('Copies are without metadata: %s', error.msg)
+        return {}
 
 
 # The devices whose status matters, and the field of a unit it is for.

@@ -70,8 +70,15 @@ class Group:
         self._durable: dict[str, tuple[Volume, units.Bytes,
                                        frozenset[str]]] = {}
         self._changes = 0
+        # Whether its disk has failed.
+        self.lost = False
+
+    def _check(self, command: str) -> None:
+        if self.lost:
+            raise _failed(command, f'Volume group "{self.name}" not found')
 
     def report(self) -> lvm.Report:
+        self._check('fullreport')
         used = sum(volume.size for volume in self.volumes.values())
         return lvm.Report(
             name=self.name, uuid=self.uuid, token=self.changed_token(),
@@ -135,10 +142,12 @@ class Group:
         self._changes += 1
 
     def activate(self) -> None:
+        self._check('vgchange')
         for lv in self.volumes.values():
             lv.devnum = lv.devnum or self._node.number()
 
     def flush(self) -> None:
+        self._check('flush')
         self._durable = {name: (lv, lv.size, lv.tags)
                          for name, lv in self.volumes.items()}
 

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The disk with a node's metadata group fails."""
+
+from __future__ import annotations
+
+import typing
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import names
+from cinder_dmclone.reconcile import activation
+from tests.unit import base
+
+
+class LostMetadataTest(base.CloudTestCase):
+    """Only what hydrates there depends on it."""
+
+    options: typing.ClassVar[dict[str, typing.Any]] = {'own_metadata': True}
+
+    def test_a_volume_at_rest_is_used(self) -> None:
+        self.a.meta_group.lost = True
+        attachment, path = self.cloud.attach(self.volume, self.a)
+        self.assert_data(self.a, path)
+        self.cloud.detach(self.volume, attachment, self.a)
+        self.cloud.settle()
+        self.assertEqual({}, self.a.mapper.mapped)
+
+    def test_it_leaves_for_another_node(self) -> None:
+        self.a.meta_group.lost = True
+        _, path = self.relocated()
+        self.assert_data(self.b, path)
+        self.cloud.settle()
+        self.assertEqual({}, self.a.group.volumes)
+
+    def test_no_copy_is_begun_there(self) -> None:
+        self.b.meta_group.lost = True
+        attachment = self.cloud.reserve(self.volume)
+        with self.assertRaisesRegex(exceptions.DMCloneException,
+                                    'group "fast" not found'):
+            self.cloud.connect(self.volume, attachment, self.b)
+        self.assertEqual({}, self.b.group.volumes)
+
+    def test_a_copy_whose_clone_stands_is_finished(self) -> None:
+        """It is complete as soon as its data group says so."""
+        _, path = self.relocated()
+        self.b.meta_group.lost = True
+        self.cloud.settle()
+        row = self.cloud.row(self.volume)
+        self.assertEqual((self.b.name, None), (row.node, row.source))
+        self.assert_data(self.b, path)
+
+    def test_a_boot_brings_the_others_up(self) -> None:
+        other = self.cloud.create(self.b)
+        attachment = self.cloud.reserve(self.volume)
+        self.cloud.connect(self.volume, attachment, self.b)
+        self.cloud.settle(1)
+        copy = self.cloud.row(self.volume).lv
+        self.b.lose_power()
+        self.b.meta_group.lost = self.b.up = True
+        process = type(self.b.process)(self.b)
+        problems = activation.activate(process.world)
+        self.assertEqual({'fast', copy}, set(problems))
+        self.assertIn('its metadata LV is missing', problems[copy])
+        self.assertEqual({str(names.front(self.b.host, other))},
+                         {name for name in self.b.mapper.mapped
+                          if 'front' in name})
+
+    def test_what_needs_it_is_kept_until_it_is_back(self) -> None:
+        self.relocated()
+        self.b.lose_power()
+        self.b.meta_group.lost = True
+        self.b.start()
+        self.cloud.settle()
+        row = self.cloud.row(self.volume)
+        self.assertEqual((self.b.name, self.a.name),
+                         (row.node, row.source.node))
+        self.assertIn(names.data_lv(self.volume), self.a.group.volumes)
+        self.b.meta_group.lost = False
+        self.b.kill()
+        self.b.meta_group.activate()
+        self.b.start()
+        self.cloud.settle()
+        self.assert_settled()
