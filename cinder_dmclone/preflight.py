@@ -52,19 +52,23 @@ def check(host: Host,
 
 
 def _check_groups(host: Host) -> typing.Iterator[str]:
-    for group, option in ((host.group, 'volume_group'),
-                          (host.meta_group,
-                           'dmclone_metadata_volume_group')):
+    groups = {'volume_group': host.group,
+              'dmclone_metadata_volume_group': host.meta_group}
+    lost = {}
+    for option, group in groups.items():
         try:
             report = group.report()
         except exceptions.DMCloneException as error:
-            yield (f'Volume group {group.name} ({option}) cannot be read: '
-                   f'{_said(error)}')
+            lost[option] = (f'Volume group {group.name} ({option}) cannot be '
+                            f'read: {_said(error)}')
             continue
         if report.size < SMALLEST[option]:
             yield (f'Volume group {group.name} ({option}) is too small: it '
                    f'has {report.size} bytes, {SMALLEST[option]} are the '
                    'least.')
+    if 'volume_group' in lost:
+        # Without the other one volumes at rest are still to be served.
+        yield from lost.values()
 
 
 def _check_neighbours(service_opts: typing.Iterable[cfg.Opt],

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import typing
+from unittest import mock
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
+from cinder_dmclone import preflight
 from cinder_dmclone.reconcile import activation
 from tests.unit import base
 
@@ -80,3 +82,17 @@ class LostMetadataTest(base.CloudTestCase):
         self.b.start()
         self.cloud.settle()
         self.assert_settled()
+
+    def test_the_service_starts(self) -> None:
+        self.a.lose_power()
+        self.a.meta_group.lost = self.a.up = True
+        host = type(self.a.process)(self.a).world.host
+        with mock.patch.multiple(
+                preflight, _check_neighbours=mock.DEFAULT,
+                _check_kernel=mock.DEFAULT, _check_udev=mock.DEFAULT) as found:
+            for other in found.values():
+                other.return_value = []
+            preflight.check(host, [])
+        activation.activate_volumes(host)
+        self.assertTrue(all(
+            lv.devnum for lv in self.a.group.volumes.values()))
