@@ -77,10 +77,14 @@ class Found(NamedTuple):
 
 
 @privileged.context.entrypoint
-def inspect(name: str | None = None) -> list[tuple]:
-    """What there is of our devices, or of one: the fields of ``Found``."""
+def inspect(name: str | None = None, part: str = '') -> list[tuple]:
+    """What there is of our devices, or of one: the fields of ``Found``.
+
+    :param part: only devices with this in their names
+    """
     wanted = [_ours(name)] if name else [
-        each for each in dm_ioctl.names() if _NAME.fullmatch(each)]
+        each for each in dm_ioctl.names()
+        if part in each and _NAME.fullmatch(each)]
     return [tuple(found) for found in map(_found, wanted) if found]
 
 

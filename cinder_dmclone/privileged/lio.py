@@ -97,18 +97,23 @@ def load() -> None:
 
 
 @privileged.context.entrypoint
-def list_exports() -> list[dict[str, Any]]:
-    """All exports of ours, also half-made ones.
+def list_exports(part: str = '', iqns: list[str] | None = None
+                 ) -> list[dict[str, Any]]:
+    """Exports of ours, also half-made ones.
 
+    :param part: only exports of devices with this in their paths
+    :param iqns: and of these, in any case
     :returns: one dict per IQN with the fields of ``exporter.ExportState``
     """
     found = {}
     for path in _glob(CONFIGFS, 'core/iblock_*/*@*'):
         iqn = _iqn_of(path.name)
-        if iqn:
+        if iqn and (not part or iqn in (iqns or ())
+                    or part in _read(path / 'udev_path')):
             found[iqn] = _state(iqn, path)
     for path in _glob(CONFIGFS, 'iscsi/iqn.*'):
-        if path.name not in found and sessions.is_ours(path.name):
+        if (path.name not in found and (not part or path.name in (iqns or ()))
+                and sessions.is_ours(path.name)):
             found[path.name] = _state(path.name, None)
     return list(found.values())
 

@@ -15,28 +15,48 @@ from cinder_dmclone import names
 from cinder_dmclone.ports import Host
 from cinder_dmclone import records
 from cinder_dmclone.stack.state import Unit
+from cinder_dmclone.sysfs import sessions
 
 LOG = logging.getLogger(__name__)
 
 
 def collect(host: Host) -> dict[str, Unit]:
     """All units of this node, by LV uuid."""
+    return _with_disks(host.importer.disks, _collect(host, ''))
+
+
+def refresh(host: Host, lv: str) -> Unit:
+    """The unit as it is now; it costs little however many others there are."""
+    def disks() -> dict[str, sessions.Disk | None]:
+        source = units[lv].tags.source
+        return {source.iqn: host.importer.disk(source.iqn)} if source else {}
+
+    units = _collect(host, lv)
+    return _with_disks(disks, units).get(lv) or Unit(lv)
+
+
+def _collect(host: Host, only: str) -> dict[str, Unit]:
+    """Units without their disks.
+
+    :param only: the LV to look at; all if empty
+    """
     found: dict[str, dict[str, typing.Any]] = collections.defaultdict(dict)
-    _collect_lvs(host, found)
-    _collect_devices(host, found)
-    _collect_exports(host, found)
-    units = {lv: Unit(lv=lv, **fields) for lv, fields in found.items()}
-    return {lv: _with_disk(host, unit) for lv, unit in units.items()}
+    _collect_lvs(host, found, only)
+    _collect_devices(host, found, only)
+    _collect_exports(host, found, only)
+    return {lv: Unit(lv=lv, **fields) for lv, fields in found.items()}
 
 
-def _collect_lvs(host: Host,
-                 found: dict[str, dict[str, typing.Any]]) -> None:
+def _collect_lvs(host: Host, found: dict[str, dict[str, typing.Any]],
+                 only: str) -> None:
     reports = {host.group.name: host.group.report().lvs}
     if host.meta_group.name not in reports:
         reports[host.meta_group.name] = _metadata_lvs(host)
     for group_name, lvs in reports.items():
-        for name, lv in lvs.items():
-            uuid = names.lv_uuid(name)
+        looked_at = ({names.data_lv(only), names.meta_lv(only)} & lvs.keys()
+                     if only else lvs)
+        for name in looked_at:
+            uuid, lv = names.lv_uuid(name), lvs[name]
             if not uuid:
                 continue
             try:
@@ -69,8 +89,9 @@ _WITH_STATUS = {names.Kind.CLONE: 'clone', names.Kind.SOURCE: 'source',
 
 
 def _collect_devices(host: Host,
-                     found: dict[str, dict[str, typing.Any]]) -> None:
-    for text, device_found in host.dm.devices().items():
+                     found: dict[str, dict[str, typing.Any]],
+                     only: str) -> None:
+    for text, device_found in host.dm.devices(only).items():
         name = names.DeviceName.parse(text)
         if not name or name.lv not in found:
             # Another backend's: its LV is in another volume group.
@@ -85,27 +106,28 @@ def _collect_devices(host: Host,
 
 
 def _collect_exports(host: Host,
-                     found: dict[str, dict[str, typing.Any]]) -> None:
+                     found: dict[str, dict[str, typing.Any]],
+                     only: str) -> None:
     """Sort exports by LV; half-made ones, without a device, too."""
     prefix = host.settings.target_prefix
     expected = {names.serve_iqn(prefix, lv): lv for lv in found}
     for lv, fields in found.items():
         for tag in fields.get('tags', records.Tags()).lent:
             expected[names.loan_iqn(prefix, lv, tag.lv, tag.generation)] = lv
-    for iqn, export in host.exporter.list().items():
+    for iqn, export in host.exporter.list(only, expected).items():
         name = names.DeviceName.parse(export.device.rpartition('/')[2])
         owner = name.lv if name else expected.get(iqn)
         if owner in found:
             found[owner].setdefault('exports', {})[iqn] = export
 
 
-def _with_disk(host: Host, unit: Unit) -> Unit:
-    if not unit.tags.source:
-        return unit
-    return dataclasses.replace(
-        unit, disk=host.importer.disk(unit.tags.source.iqn))
-
-
-def refresh(host: Host, lv: str) -> Unit:
-    """The unit as it is now."""
-    return collect(host).get(lv) or Unit(lv)
+def _with_disks(
+        disks: typing.Callable[[], dict[str, sessions.Disk | None]],
+        units: dict[str, Unit]) -> dict[str, Unit]:
+    """Units with the disks of those that hydrate, asked for once."""
+    sources = {lv: unit.tags.source for lv, unit in units.items()
+               if unit.tags.source}
+    found = disks() if sources else {}
+    return units | {
+        lv: dataclasses.replace(units[lv], disk=found.get(source.iqn))
+        for lv, source in sources.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
+import typing
 
 from cinder_dmclone import names
 
@@ -60,23 +61,34 @@ def sessions(root: pathlib.Path | None = None) -> list[Session]:
 
     A session that comes or goes meanwhile is there or not, never an error.
     """
+    return _sessions(root, is_ours)
+
+
+def _sessions(root: pathlib.Path | None,
+              wanted: typing.Callable[[str], bool]) -> list[Session]:
     base = (root or SYSFS) / 'class/iscsi_session'
     found = []
     for path in _listed(base):
         try:
-            session = _session(path)
-        except OSError:
+            iqn = _read(path / 'targetname')
+            if wanted(iqn):
+                found.append(_session(path, iqn))
+        except (OSError, ValueError):
+            # Without its device the session's path leads nowhere, and has no
+            # number of a SCSI host in it.
             continue
-        if session:
-            found.append(session)
     return sorted(found, key=lambda session: session.sid)
+
+
+def by_use(found: typing.Iterable[Session]) -> list[Session]:
+    """Sessions in order: those that work first."""
+    return sorted(found, key=lambda session: (session.state != LOGGED_IN,
+                                              session.disk is None))
 
 
 def find(iqn: str, root: pathlib.Path | None = None) -> Session | None:
     """The session with this target; of several one that works first."""
-    matches = [session for session in sessions(root) if session.iqn == iqn]
-    matches.sort(key=lambda session: (session.state != LOGGED_IN,
-                                      session.disk is None))
+    matches = by_use(_sessions(root, iqn.__eq__) if is_ours(iqn) else ())
     return matches[0] if matches else None
 
 
@@ -89,10 +101,7 @@ def size(disk: Disk, root: pathlib.Path | None = None) -> int | None:
         return None
 
 
-def _session(path: pathlib.Path) -> Session | None:
-    iqn = _read(path / 'targetname')
-    if not is_ours(iqn):
-        return None
+def _session(path: pathlib.Path, iqn: str) -> Session:
     state = _read(path / 'state')
     device = (path / 'device').resolve()
     host = int(device.parent.name.removeprefix('host'))

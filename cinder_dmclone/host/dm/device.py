@@ -67,10 +67,13 @@ class DeviceMapper:
         self._sleep = sleep
         self._monotonic = monotonic
 
-    def devices(self) -> dict[str, Device]:
-        """All our devices by name; starts no process."""
+    def devices(self, lv: str = '') -> dict[str, Device]:
+        """Our devices by name; starts no process.
+
+        :param lv: only those of this LV, by its uuid
+        """
         return {device.name: device
-                for device in map(_device, dm.inspect())}
+                for device in map(_device, dm.inspect(None, lv))}
 
     def _find(self, name: str) -> Device | None:
         return next(iter(map(_device, dm.inspect(name))), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import socket
+from typing import Iterable
 
 from oslo_privsep import comm
 
@@ -98,10 +99,15 @@ class Exporter:
         except comm.PrivsepTimeout:
             raise self._stuck() from None
 
-    def list(self) -> dict[str, ExportState]:
-        """Every target of ours by IQN, and what is left of such ones."""
+    def list(self, lv: str = '', iqns: Iterable[str] = ()
+             ) -> dict[str, ExportState]:
+        """Every target of ours by IQN, and what is left of such ones.
+
+        :param lv: only those of this LV's devices, by its uuid
+        :param iqns: targets that are this LV's although no device says so
+        """
         found = {}
-        for state in lio.list_exports():
+        for state in lio.list_exports(lv, [*iqns]):
             state['initiators'] = frozenset(state['initiators'])
             state['sessions'] = frozenset(state['sessions'])
             found[state['iqn']] = ExportState(**state)

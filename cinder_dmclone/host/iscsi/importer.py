@@ -73,6 +73,11 @@ class Importer:
         session = sessions.find(iqn)
         return session.disk if session else None
 
+    def disks(self) -> dict[str, Disk | None]:
+        """What ``disk`` says of all sessions, by IQN, looked at once."""
+        return {session.iqn: session.disk
+                for session in reversed(sessions.by_use(sessions.sessions()))}
+
     def login(self, source: Source, timeout: float) -> Disk:
         """Import a disk and make sure that it is the right one. Idempotent.
 

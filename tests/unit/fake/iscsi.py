@@ -37,13 +37,15 @@ class Exporter:
         self.exports.clear()
         self.loaded = False
 
-    def list(self) -> dict[str, exporter.ExportState]:
+    def list(self, lv: str = '', iqns: typing.Iterable[str] = ()
+             ) -> dict[str, exporter.ExportState]:
         return {iqn: exporter.ExportState(
             iqn=iqn, device=export.device, readonly=export.readonly,
             serial=export.serial, enabled=True,
             initiators=frozenset(g.initiator for g in export.grants),
             sessions=frozenset(self._node.cloud.logged_in(self._node, iqn)))
-            for iqn, export in self.exports.items()}
+            for iqn, export in self.exports.items()
+            if lv in export.device or iqn in iqns}
 
     def ensure(self, export: exporter.Export) -> None:
         if not self.loaded:
@@ -108,6 +110,9 @@ class Importer:
         up = self._target(iqn) is not None
         return sessions.Disk(f'/dev/sd{devnum.partition(":")[2]}', devnum,
                              sessions.LOGGED_IN if up else 'FAILED')
+
+    def disks(self) -> dict[str, sessions.Disk | None]:
+        return {iqn: self.disk(iqn) for iqn in self.sessions_}
 
     def by_devnum(self, devnum: str) -> sessions.Disk | None:
         for iqn, found in self.sessions_.items():

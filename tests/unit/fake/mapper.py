@@ -27,9 +27,9 @@ class Mapper:
 
     # -- the port -----------------------------------------------------------
 
-    def devices(self) -> dict[str, device.Device]:
+    def devices(self, lv: str = '') -> dict[str, device.Device]:
         return {name: self._show(found)
-                for name, found in self.mapped.items()}
+                for name, found in self.mapped.items() if lv in name}
 
     def _show(self, found: mapped.Mapped) -> device.Device:
         return device.Device(

@@ -64,6 +64,13 @@ class SessionsTest(base.BaseTestCase):
         path.unlink()
         self.assertEqual([OTHER], [s.iqn for s in sessions.sessions()])
 
+    def test_one_whose_device_vanishes_meanwhile(self):
+        self.sysfs.add(1, IQN)
+        self.sysfs.add(2, OTHER)
+        (self.sysfs.root / 'class/iscsi_session/session1/device').unlink()
+        self.assertEqual([OTHER], [s.iqn for s in sessions.sessions()])
+        self.assertIsNone(sessions.find(IQN))
+
     def test_size(self):
         self.sysfs.add(1, IQN, sectors=3)
         self.assertEqual(1536, sessions.size(sessions.find(IQN).disk))

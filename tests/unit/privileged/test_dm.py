@@ -94,6 +94,13 @@ class DmTest(Case):
               False, '0 8 linear 1:1 0\n8 8 error', '')], dm.inspect())
         self.assertEqual(dm.inspect(), dm.inspect(NAME))
 
+    def test_inspect_asks_for_those_of_one_lv_only(self) -> None:
+        other = NAME.replace(LV, LV[::-1])
+        self.ioctl.names = [NAME, other]
+        self.ioctl.tables = {NAME: '0 8 error', other: '0 8 error'}
+        found, = dm.inspect(None, LV)
+        self.assertEqual(NAME, dm.Found(*found).name)
+
     def test_inspect_one_that_is_absent(self) -> None:
         self.assertEqual([], dm.inspect(NAME))
 

@@ -265,6 +265,13 @@ class LioTest(base.BaseTestCase):
               'initiators': [INITIATOR], 'enabled': True,
               'sessions': [INITIATOR]}], lio.list_exports())
 
+    def test_list_of_one(self):
+        self.ensure()
+        for part, iqns, listed in ((LV, [], [IQN]), ('other', [], []),
+                                   ('other', [IQN], [IQN])):
+            self.assertEqual(listed, [
+                state['iqn'] for state in lio.list_exports(part, iqns)])
+
     def test_list_shows_halves(self):
         self.ensure()
         state = lio.list_exports()[0]

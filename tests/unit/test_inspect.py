@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What it costs to look at a node with many copies."""
+
+from __future__ import annotations
+
+import types
+import typing
+from unittest import mock
+import uuid
+
+from oslotest import base
+
+from cinder_dmclone.host.iscsi import importer
+from cinder_dmclone.host import lvm
+from cinder_dmclone import names
+from cinder_dmclone import records
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.sysfs import sessions
+from cinder_dmclone import units
+from tests.unit.iscsi import sysfs
+
+PREFIX = 'iqn.2010-10.org.openstack:'
+MANY = 100
+# Of one session: its target and its state, its disk's state and number.
+FILES = 4
+
+
+class ManyTest(base.BaseTestCase):
+    """All of them hydrate: each has a session."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.sysfs = self.useFixture(sysfs.Sysfs())
+        self.lvs = [str(uuid.uuid4()) for _ in range(MANY)]
+        reads = mock.Mock(wraps=sessions._read)
+        self.enterContext(mock.patch.object(sessions, '_read', reads))
+        self.reads = reads
+        lvs = {}
+        for number, lv in enumerate(self.lvs, 1):
+            iqn = names.loan_iqn(PREFIX, lv, lv, 2)
+            self.sysfs.add(number, iqn, disk=f'sd{number}',
+                           devnum=f'8:{number}')
+            lvs[names.data_lv(lv)] = self.data(lv, iqn)
+        group = types.SimpleNamespace(
+            name='volumes', report=lambda: types.SimpleNamespace(lvs=lvs))
+        self.dm = mock.Mock()
+        self.dm.devices.return_value = {}
+        self.exporter = mock.Mock()
+        self.exporter.list.return_value = {}
+        self.host: typing.Any = types.SimpleNamespace(
+            group=group, meta_group=group, dm=self.dm,
+            exporter=self.exporter, importer=importer.Importer(),
+            settings=types.SimpleNamespace(target_prefix=PREFIX))
+
+    def data(self, lv: str, iqn: str) -> lvm.LogicalVolume:
+        tags = (records.Own(2, lv), records.From(
+            'a@dmclone', lv, iqn, '192.0.2.1:3260', 1 << 30, 512))
+        return lvm.LogicalVolume(
+            names.data_lv(lv), '/dev/one', units.Bytes(1 << 30),
+            frozenset(map(records.print_tag, tags)), '253:1', True)
+
+    def test_sessions_are_read_once(self) -> None:
+        found = inspect.collect(self.host)
+        self.assertEqual({f'8:{number}' for number in range(1, MANY + 1)},
+                         {unit.disk.devnum for unit in found.values()})
+        self.assertEqual(MANY * FILES, self.reads.call_count)
+        self.dm.devices.assert_called_once()
+        self.exporter.list.assert_called_once()
+
+    def test_of_one_only_its_own_is_looked_at(self) -> None:
+        lv = self.lvs[MANY // 2]
+        unit = inspect.refresh(self.host, lv)
+        self.assertEqual(f'8:{MANY // 2 + 1}', unit.disk.devnum)
+        # The targets of all tell whose they are.
+        self.assertEqual(MANY + FILES - 1, self.reads.call_count)
+        self.dm.devices.assert_called_once_with(lv)
+        self.assertEqual(lv, self.exporter.list.call_args.args[0])
