@@ -44,9 +44,11 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     """How a connector is served by the volume's home node on ``host``.
 
     A volume moves only for a server: an attachment that waits for this
-    connector, in a volume that nothing else works on. Backups, image copies,
-    generic migration and Glance are told apart by that
-    (a connector's host alone says nothing, they run on compute nodes too).
+    connector, in a volume that nothing else works on; while something does, a
+    server on a peer is refused: served over iSCSI it could not be
+    live-migrated later. Backups, image copies, generic migration and Glance
+    are told apart by their not having such an attachment (a connector's host
+    alone says nothing, they run on compute nodes too).
 
     :param peer: the node on the connector's host, if it has this backend
     """
@@ -59,12 +61,8 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
             return Placement(How.FRONT if attached else How.LOCAL)
     if broken:
         return Placement(How.REFUSE, why=f'its status is {row.status}')
-    server = (waiting is not None and waiting.instance is not None
-              and row.status in rows.ATTACH_STATUSES
-              and row.migration_status in rows.SETTLED_MIGRATION)
-    if server and peer:
-        return _for_server(row, typing.cast(rows.Attachment, waiting), peer,
-                           peer_up, host)
+    if waiting is not None and waiting.instance is not None and peer:
+        return _for_server(row, waiting, peer, peer_up, host)
     if not connector.get('initiator'):
         return Placement(
             How.REFUSE, why=f'host {asking} has no cinder-volume service '
@@ -84,21 +82,48 @@ def _waiting(row: rows.Row, asking: str | None) -> rows.Attachment | None:
 
 def _for_server(row: rows.Row, waiting: rows.Attachment, peer: str,
                 peer_up: bool, host: str) -> Placement:
+    busy = _busy(row)
+    if busy:
+        return Placement(
+            How.REFUSE, why=f'the attachment {waiting.id} of a server on '
+            f'{peer} waits for it, and {busy}')
     others = [a for a in row.attachments if a.id != waiting.id
               and not _left_behind(a, waiting)]
     live = bool(others) and _migrates(others, waiting, host)
     if others and not live:
-        return Placement(
-            How.REFUSE, why='it has another attachment '
-            f'({others[0].id}, {others[0].host or "reserved"}). If no '
-            'server uses that one, delete it (openstack volume attachment '
-            'delete) and try again')
+        return Placement(How.REFUSE, why=_occupied(others, waiting, host))
     if not peer_up:
         return Placement(
             How.REFUSE, why=f'the cinder-volume service of {peer} is down; '
             'the volume stays where it is')
     return Placement(How.LIVE if live else How.RELOCATE,
                      attachment=waiting.id, peer=peer)
+
+
+def _busy(row: rows.Row) -> str | None:
+    """What works on the volume, so that no server elsewhere can have it."""
+    if row.status not in rows.ATTACH_STATUSES:
+        return f'its status is {row.status}: try again when that has ended'
+    if row.migration_status not in rows.SETTLED_MIGRATION:
+        return (f'its migration status is {row.migration_status}: try again '
+                'when the migration has ended. If none runs, an administrator '
+                'resets it (cinder reset-state --reset-migration-status)')
+    return None
+
+
+def _occupied(others: list[rows.Attachment], waiting: rows.Attachment,
+              host: str) -> str:
+    """Which other attachment is in the way, and what to do about it."""
+    # The one at home is not what a failed try left elsewhere.
+    other = min(others, key=lambda a: a.host == host)
+    if (len(others) == 1 and other.status == 'attached'
+            and other.instance == waiting.instance):
+        return (f'its server has it on {other.host} over iSCSI from here '
+                f'(attachment {other.id}), which cannot move with the server: '
+                'stop the server, detach the volume and attach it anew')
+    return (f'it has another attachment ({other.id}, '
+            f'{other.host or "reserved"}). If no server uses that one, '
+            'delete it (openstack volume attachment delete) and try again')
 
 
 def _migrates(others: list[rows.Attachment], waiting: rows.Attachment,

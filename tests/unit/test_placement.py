@@ -83,7 +83,27 @@ class ServerTest(base.TestCase):
         found = place(row('in-use', attached(), attached('c', 'left'),
                           reserved()))
         self.assertIs(How.REFUSE, found.how)
+        self.assertIn('(left, c)', found.why)
         self.assertIn('attachment delete', found.why)
+
+    def test_nobody_is_told_to_delete_the_attachment_of_a_running_server(
+            self) -> None:
+        found = place(row('in-use', attached('c'), reserved()))
+        self.assertIs(How.REFUSE, found.how)
+        self.assertIn('stop the server', found.why)
+        self.assertNotIn('delete', found.why)
+
+    def test_server_of_a_busy_volume_is_not_served_over_iscsi(self) -> None:
+        for status, migration in (('uploading', None), ('backing-up', None),
+                                  ('downloading', None),
+                                  ('reserved', 'migrating'),
+                                  ('reserved', 'starting'),
+                                  # Cinder migrates an attached volume.
+                                  ('reserved', 'target:v')):
+            found = place(row(status, reserved(), migration=migration))
+            self.assertIs(How.REFUSE, found.how, (status, migration))
+            self.assertIn(migration or status, found.why)
+        self.assertIn('reset-migration-status', found.why)
 
     def test_nova_attach_to_a_node_that_is_down(self) -> None:
         found = place(row('reserved', reserved()), up=False)
@@ -97,10 +117,6 @@ class OtherTest(base.TestCase):
 
     def assert_in_place(self, found: rows.Row, asking: str = 'b') -> None:
         self.assertIs(How.ISCSI, place(found, asking).how)
-
-    def test_nova_swap(self) -> None:
-        self.assert_in_place(row('reserved', reserved(),
-                                 migration='target:v'))
 
     def test_glance_store(self) -> None:
         self.assert_in_place(row('reserved', reserved(instance=None)))
@@ -139,9 +155,9 @@ class OtherTest(base.TestCase):
             self.assertIs(How.LOCAL, place(row(status), 'a').how)
 
     def test_reimage(self) -> None:
-        """The attachment that waits is not this connector's."""
-        found = place(row('downloading', reserved()), 'b')
-        self.assertIs(How.ISCSI, found.how)
+        """By the volume's own node, for which no server waits."""
+        found = place(row('downloading', reserved()), 'a')
+        self.assertIs(How.FRONT, found.how)
 
     def test_status_error(self) -> None:
         for host in ('a', 'b', 'c'):
