@@ -53,6 +53,10 @@ class Peers:
         service = self._services.get(node)
         return bool(service and service.is_up)
 
+    def identity(self, node: str) -> messages.Identity:
+        """Who ``node`` is; it may be full."""
+        return messages.Identity(**self._call(node, 'identity'))
+
     def room(self, node: str, size: int) -> messages.Room:
         """What ``node`` could take in, for a volume of ``size`` bytes.
 

@@ -45,14 +45,20 @@ class Copy:
 
 
 @dataclasses.dataclass(frozen=True)
-class Room:
-    """What a borrower brings: free bytes, logical block size in bytes."""
+class Identity:
+    """Who a borrower is, full or not; ``block`` as in ``Copy``."""
 
     pool: str
     group: str
-    free: int
     block: int
     initiator: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Room(Identity):
+    """What a borrower could take in, in bytes."""
+
+    free: int
 
 
 @dataclasses.dataclass(frozen=True)

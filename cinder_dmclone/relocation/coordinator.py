@@ -65,13 +65,13 @@ def offer(world: World, row: rows.Row, peer: str,
     return world.rows.offer(row, copy, purpose)
 
 
-def prepare_there(world: World, row: rows.Row, room: messages.Room,
+def prepare_there(world: World, row: rows.Row, there: messages.Identity,
                   purpose: rows.Purpose) -> str:
     """Lend to the offered copy and have it built; the path of its front."""
     assert row.offer is not None
-    spec = lender.lend(world, row, room)
+    spec = lender.lend(world, row, there)
     return world.peers.prepare(
-        row.offer.node, spec, room.group,
+        row.offer.node, spec, there.group,
         front=purpose.server, gated=purpose.gated,
         seconds=world.settings.budget * deadlines.PREPARE_PART)
 
@@ -96,23 +96,43 @@ def find_room(world: World, row: rows.Row, peer: str) -> messages.Room:
 
     :raises CannotRelocate: if there is none, or its disks do not fit
     """
-    def cannot(reason: str) -> exceptions.CannotRelocate:
-        return exceptions.CannotRelocate(
-            volume=row.id, node=world.settings.node, peer=peer,
-            reason=reason)
-
     report = world.host.group.report()
     lv = report.lvs.get(names.data_lv(row.lv))
     if lv is None:
-        raise cannot(f'its LV {names.data_lv(row.lv)} is missing')
+        raise _cannot(world, row, peer,
+                      f'its LV {names.data_lv(row.lv)} is missing')
     room = world.peers.room(peer, lv.size)
     if room.free < lv.size:
-        raise cannot(f'{peer} has not enough room: the volume needs '
-                     f'{lv.size} bytes, {room.free} are free')
-    if room.block != report.block_size:
-        raise cannot(f'the disks of {peer} have {room.block}-byte blocks, '
-                     f'those of {world.settings.node} {report.block_size}')
+        raise _cannot(world, row, peer,
+                      f'{peer} has not enough room: the volume needs '
+                      f'{lv.size} bytes, {room.free} are free')
+    _require_blocks(world, row, peer, room)
     return room
+
+
+def identify(world: World, row: rows.Row, peer: str) -> messages.Identity:
+    """Ask the peer of an offer that stands who it is; it may be full.
+
+    :raises CannotRelocate: if its disks do not fit
+    """
+    there = world.peers.identity(peer)
+    _require_blocks(world, row, peer, there)
+    return there
+
+
+def _require_blocks(world: World, row: rows.Row, peer: str,
+                    there: messages.Identity) -> None:
+    here = world.host.group.report().block_size
+    if there.block != here:
+        raise _cannot(world, row, peer,
+                      f'the disks of {peer} have {there.block}-byte blocks, '
+                      f'those of {world.settings.node} {here}')
+
+
+def _cannot(world: World, row: rows.Row, peer: str,
+            reason: str) -> exceptions.CannotRelocate:
+    return exceptions.CannotRelocate(
+        volume=row.id, node=world.settings.node, peer=peer, reason=reason)
 
 
 def withdraw(world: World, row: rows.Row) -> rows.Row:

@@ -16,12 +16,13 @@ from cinder_dmclone.stack import write_gate
 from cinder_dmclone.world import World
 
 
-def lend(world: World, row: rows.Row, room: messages.Room) -> messages.Copy:
+def lend(world: World, row: rows.Row,
+         there: messages.Identity) -> messages.Copy:
     """Mark the LV lent, durably, and export it to the borrower."""
     copy = row.offer
     assert copy is not None
     tag = records.Lent(row.generation + 1, row.id, copy.node, copy.lv,
-                       room.group, room.initiator)
+                       there.group, there.initiator)
     world.host.group.retag(names.data_lv(row.lv), add=[records.print_tag(tag)])
     world.host.group.flush()
     unit = inspect.refresh(world.host, row.lv)

@@ -23,6 +23,7 @@ from oslo_utils import excutils
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
+from cinder_dmclone.peers import messages
 from cinder_dmclone import records
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import lender
@@ -41,17 +42,21 @@ def offer(world: World, row: rows.Row, peer: str,
     :raises CannotRelocate, PeerAway, PeerRefused, RowChanged: nothing is
         left behind that the reconciler does not clean up
     """
-    room = coordinator.find_room(world, row, peer)
+    there: messages.Identity
     if row.offer is None:
+        there = coordinator.find_room(world, row, peer)
         row = coordinator.offer(world, row, peer, purpose)
-    elif row.offer.node != peer:
+    elif row.offer.node == peer:
+        # The room is taken already, by this very copy.
+        there = coordinator.identify(world, row, peer)
+    else:
         raise exceptions.CannotRelocate(
             volume=row.id, node=world.settings.node, peer=peer,
             reason=f'a live migration to {row.offer.node} is under way; if '
             'it is not, delete the attachment there (openstack volume '
             'attachment delete)')
     with coordinator.undone(world, row):
-        path = coordinator.prepare_there(world, row, room, purpose)
+        path = coordinator.prepare_there(world, row, there, purpose)
         # Ready before the server's first write has to wait for it.
         write_gate.prepare(world.host, inspect.refresh(world.host, row.lv))
     return path

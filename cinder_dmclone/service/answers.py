@@ -7,6 +7,7 @@ this node's own lock, says the same. Questions take no lock.
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 
 from cinder_dmclone.database import rows
@@ -35,6 +36,10 @@ class Answers:
         self._loop = loop
         self._node = world.settings.node
 
+    def identity(self) -> messages.Identity:
+        """Who this node is, also when it is full; takes no lock."""
+        return self._identity(self._host.group.report())
+
     def room(self, size: int) -> messages.Room:
         """What this node could take in; takes no lock.
 
@@ -52,9 +57,8 @@ class Answers:
             raise exceptions.NoRoom(group=meta.name, node=self._node,
                                     needed=needed, free=meta.free)
         return messages.Room(
-            pool=settings.pool, group=report.uuid,
-            free=report.free - (needed if shared else 0),
-            block=report.block_size, initiator=world.host.importer.initiator())
+            **dataclasses.asdict(self._identity(report)),
+            free=report.free - (needed if shared else 0))
 
     def _metadata_group(self) -> lvm.Report:
         group = self._host.meta_group
@@ -133,6 +137,12 @@ class Answers:
         self._loop.nominate(volume_id)
 
     # -- helpers ------------------------------------------------------------
+
+    def _identity(self, report: lvm.Report) -> messages.Identity:
+        return messages.Identity(
+            pool=self._world.settings.pool, group=report.uuid,
+            block=report.block_size,
+            initiator=self._host.importer.initiator())
 
     def _locked(self, volume_id: str) -> typing.ContextManager[None]:
         return self._world.locks.volume(volume_id,

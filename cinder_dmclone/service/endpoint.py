@@ -32,6 +32,10 @@ class Endpoint:
     def __init__(self, node: entry_points.NodeService) -> None:
         self._node = node
 
+    def identity(self, context: typing.Any) -> dict:
+        with _crossing():
+            return dataclasses.asdict(self._node.identity())
+
     def room(self, context: typing.Any, size: int) -> dict:
         with _crossing():
             return dataclasses.asdict(self._node.room(size))

@@ -278,7 +278,7 @@ class NodeService(answers.Answers):
                                         device=front, peer=copy.node)
         try:
             if moved:
-                pool = self._world.peers.room(copy.node, 0).pool
+                pool = self._world.peers.identity(copy.node).pool
                 live_migration.hand_over(self._world, row, copy, pool)
                 self._world.peers.nudge(copy.node, row.id)
                 return row, True

@@ -76,6 +76,21 @@ class FailureTest(migration.MigrationTestCase):
         self.cloud.detach(self.volume, lost, self.b)
         self.assert_migrated()
 
+    def test_second_try_to_a_node_that_the_first_has_filled(self) -> None:
+        lost = self.lose()
+        self.b.group.size -= self.b.group.report().free
+        self.migrate()
+        self.switch()
+        self.leave()
+        self.cloud.detach(self.volume, lost, self.b)
+        self.assert_migrated()
+
+    def test_end_of_the_old_attachment_asks_for_no_room(self) -> None:
+        self.migrate()
+        self.b.group.size -= self.b.group.report().free
+        self.leave()
+        self.assert_migrated()
+
     def test_second_try_of_a_server_that_never_writes(self) -> None:
         """The attachment that is complete counts."""
         self.lose()

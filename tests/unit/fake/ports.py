@@ -23,7 +23,7 @@ READS = frozenset((
     'report', 'changed_token', 'read_head', 'devices', 'devnum', 'open_count',
     'targets', 'list', 'initiator', 'sessions', 'records', 'disk', 'disks',
     'get', 'find', 'homes', 'node_of', 'is_up', 'verify', 'volume', 'room',
-    'agrees', 'show', 'writes_under_way', 'load', 'link'))
+    'agrees', 'identity', 'show', 'writes_under_way', 'load', 'link'))
 
 
 class Killed(BaseException):
