@@ -34,6 +34,13 @@ dmclone_opts = [
         'dmclone_hydration_batch_mib', default=4, min=1, max=1024,
         help='How many MiB are copied by one request at most while a volume '
              'hydrates.'),
+    cfg.IntOpt(
+        'dmclone_max_copies', default=3, min=2,
+        help='How many copies of one volume there may be on all nodes: the '
+             'volume, and older copies that it hydrates from. Each takes the '
+             'room of the whole volume and is read through all younger ones. '
+             'A volume that has as many moves again when it has hydrated; '
+             'until then it is refused elsewhere.'),
 ]
 
 # The volume group is Cinder's own option; a second definition of it would

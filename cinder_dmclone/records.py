@@ -238,6 +238,11 @@ class Tags:
         return max(generations, default=0)
 
     @property
+    def hydrates_from(self) -> Location | None:
+        """The copy that this LV still needs."""
+        return self.source and Location(self.source.node, self.source.lv)
+
+    @property
     def volumes(self) -> tuple[str, ...]:
         """The volume ids these tags speak of, the latest first.
 

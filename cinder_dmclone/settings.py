@@ -13,7 +13,8 @@ from cinder_dmclone import units
 class Settings:
     """What the operator chose, in the units the code uses.
 
-    ``budget`` is how long a driver call may take, in seconds.
+    ``budget`` is how long a driver call may take, in seconds; ``max_copies``
+    how many LVs of one volume there may be on all nodes.
     """
 
     node: str
@@ -24,6 +25,8 @@ class Settings:
     hydration_threshold: units.Bytes
     hydration_batch: units.Bytes
     budget: float
+    max_copies: int
+    reserved_percentage: int
     key: bytes = dataclasses.field(repr=False)
 
     @property

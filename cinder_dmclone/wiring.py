@@ -51,6 +51,8 @@ def make_host(configuration: typing.Any, node: str) -> Host:
         hydration_batch=units.Bytes(
             config.dmclone_hydration_batch_mib * oslo_units.Mi),
         budget=CONF.rpc_response_timeout * deadlines.CALL_PART,
+        max_copies=config.dmclone_max_copies,
+        reserved_percentage=config.reserved_percentage,
         key=_key())
     meta = config.dmclone_metadata_volume_group
     return Host(

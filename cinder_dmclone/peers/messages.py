@@ -66,9 +66,11 @@ class Shown:
     """A peer's statement about one of its LVs, as of now.
 
     ``state``: 'complete', 'hydrating', 'copy', 'missing' or 'unclear'.
+    ``source`` is the location that it hydrates from.
     """
 
     state: str
     generation: int = 0
     size: int = 0
     group: str = ''
+    source: str = ''

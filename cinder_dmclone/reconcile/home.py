@@ -86,7 +86,7 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
     unit = facts.unit
     source = unit.tags.source
     assert source is not None
-    if row.source != records.Location(source.node, source.lv):
+    if row.source != unit.tags.hydrates_from:
         return Decision(
             Step.REPORT, f'the LV hydrates from {source.node}/{source.lv}, '
             f'the row says {row.source}')

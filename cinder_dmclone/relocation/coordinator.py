@@ -16,6 +16,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone import records
+from cinder_dmclone.relocation import chain
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.world import World
@@ -34,6 +35,7 @@ def relocate(world: World, row: rows.Row, peer: str,
         does not clean up
     :raises DatabaseAway: the outcome is not known; it is settled later
     """
+    chain.require_short(world, row, peer)
     room = find_room(world, row, peer)
     # Whatever would stop the seal is found before anything is made.
     lender.check_sealable(world, row)

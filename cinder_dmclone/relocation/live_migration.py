@@ -25,6 +25,7 @@ from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone.peers import messages
 from cinder_dmclone import records
+from cinder_dmclone.relocation import chain
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.stack import inspect
@@ -44,6 +45,7 @@ def offer(world: World, row: rows.Row, peer: str,
     """
     there: messages.Identity
     if row.offer is None:
+        chain.require_short(world, row, peer)
         there = coordinator.find_room(world, row, peer)
         row = coordinator.offer(world, row, peer, purpose)
     elif row.offer.node == peer:

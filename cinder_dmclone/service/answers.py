@@ -43,6 +43,8 @@ class Answers:
     def room(self, size: int) -> messages.Room:
         """What this node could take in; takes no lock.
 
+        What ``reserved_percentage`` reserves is for no relocation either.
+
         :param size: of the volume it is about, in bytes
         :raises NoRoom: if there is none for the clone's metadata
         :raises NoMetadataGroup: if the group for it is lost
@@ -53,12 +55,15 @@ class Answers:
         meta = report if shared else self._metadata_group()
         needed = metadata.size(units.Bytes(size), settings.region_size
                                ).round_up(meta.extent_size)
-        if meta.free < needed:
+        reserve = int(report.size) * settings.reserved_percentage // 100
+        free = max(0, report.free - reserve)
+        meta_free = free if shared else int(meta.free)
+        if meta_free < needed:
             raise exceptions.NoRoom(group=meta.name, node=self._node,
-                                    needed=needed, free=meta.free)
+                                    needed=needed, free=meta_free)
         return messages.Room(
             **dataclasses.asdict(self._identity(report)),
-            free=report.free - (needed if shared else 0))
+            free=free - (needed if shared else 0))
 
     def _metadata_group(self) -> lvm.Report:
         group = self._host.meta_group
@@ -130,7 +135,8 @@ class Answers:
             state = 'complete'
         return messages.Shown(
             state=state, generation=own.generation if own else 0,
-            size=unit.data.size if unit.data else 0, group=report.uuid)
+            size=unit.data.size if unit.data else 0, group=report.uuid,
+            source=str(unit.tags.hydrates_from or ''))
 
     def nudge(self, volume_id: str) -> None:
         """Look at a volume soon."""

@@ -168,6 +168,10 @@ class Node(cloud.Node):
         self.process.begin(booted)
 
 
+# Stories may move a volume as often as they like.
+LONGEST_CHAIN = 99
+
+
 class Cloud(cloud.Cloud):
     """All nodes of one schedule.
 
@@ -202,7 +206,7 @@ class Cloud(cloud.Cloud):
         # Whether the next answer of the database to a change is lost.
         self.lose_answer: typing.Callable[[Process], bool] = (
             lambda process: False)
-        super().__init__(*hosts, **options)
+        super().__init__(*hosts, max_copies=LONGEST_CHAIN, **options)
         self.before = self._before
         self.after = self._after
         for node in self.nodes.values():

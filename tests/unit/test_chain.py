@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import typing
 
+from cinder_dmclone import exceptions
 from cinder_dmclone import names
+from cinder_dmclone import units
 from tests.unit import base
 from tests.unit.fake import cloud
 from tests.unit.fake import ports
@@ -15,6 +17,7 @@ class ChainTest(base.CloudTestCase):
     """Three nodes; each move leaves a write behind on the way."""
 
     hosts = ('a', 'b', 'c')
+    options: typing.ClassVar[dict[str, typing.Any]] = {'max_copies': 5}
 
     def setUp(self) -> None:
         super().setUp()
@@ -198,3 +201,78 @@ class ChainTest(base.CloudTestCase):
             lv = names.lv_uuid(name)
             if lv:
                 yield lv
+
+
+class LimitTest(base.CloudTestCase):
+    """Copies that nobody pays for do not fill other tenants' nodes."""
+
+    hosts = ('a', 'b', 'c')
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.c, = self.others
+
+    def hop(self, node: cloud.Node) -> str:
+        """Attach and detach; the refusal if there is one."""
+        attachment = self.cloud.reserve(self.volume)
+        try:
+            self.cloud.connect(self.volume, attachment, node)
+        except exceptions.CannotRelocate as refusal:
+            self.cloud.forget(self.volume, attachment)
+            return refusal.msg
+        self.cloud.complete(self.volume, attachment)
+        self.cloud.detach(self.volume, attachment, node)
+        return ''
+
+    def copies(self) -> int:
+        return sum(lv.startswith('volume-') for node in
+                   self.cloud.nodes.values() for lv in node.group.volumes)
+
+    def test_hops_end_with_a_refusal(self) -> None:
+        refusals = [self.hop((self.b, self.c, self.a)[hop % 3])
+                    for hop in range(12)]
+        self.assertEqual(['', ''], refusals[:2])
+        self.assertRegex(refusals[2], 'wait until the hydration has ended '
+                         r'\(0 % have arrived from b@')
+        self.assertEqual(3, self.copies())
+        self.cloud.settle()
+        self.assert_settled()
+        self.assertEqual('', self.hop(self.a))
+
+    def test_hops_between_two_nodes_end_too(self) -> None:
+        """The chain leads through the home node itself."""
+        refusals = [self.hop((self.b, self.a)[hop % 2]) for hop in range(12)]
+        self.assertIn('dmclone_max_copies', refusals[2])
+        self.assertEqual(3, self.copies())
+
+    def test_live_migration_makes_no_copy_beyond_the_limit(self) -> None:
+        for node in (self.b, self.c):
+            self.assertEqual('', self.hop(node))
+        _, path = self.cloud.attach(self.volume, self.c)
+        self.c.mapper.open(path)
+        with self.assertRaisesRegex(exceptions.CannotRelocate,
+                                    'dmclone_max_copies'):
+            self.cloud.migrate(self.volume, self.b)
+        self.assertEqual(3, self.copies())
+
+    def test_a_lender_that_is_away_holds_up_no_relocation(self) -> None:
+        self.hop(self.b)
+        self.a.kill()
+        self.assertEqual('', self.hop(self.c))
+
+
+class ReserveTest(base.CloudTestCase):
+    """``reserved_percentage`` is for what Cinder's scheduler places."""
+
+    options: typing.ClassVar[dict[str, typing.Any]] = {
+        'reserved_percentage': 50}
+
+    def test_relocations_leave_the_reserve_alone(self) -> None:
+        size = self.a.group.volumes[names.data_lv(self.volume)].size
+        self.b.group.size = units.Bytes(2 * size)
+        attachment = self.cloud.reserve(self.volume)
+        with self.assertRaisesRegex(exceptions.CannotRelocate,
+                                    'not enough room'):
+            self.cloud.connect(self.volume, attachment, self.b)
+        self.b.group.size = units.Bytes(3 * size)
+        self.cloud.connect(self.volume, attachment, self.b)

@@ -45,6 +45,8 @@ class Process:
             target_prefix='iqn.2010-10.org.openstack:',
             region_size=storage.REGION, hydration_threshold=units.Bytes(1),
             hydration_batch=units.Bytes(1), budget=45.0,
+            max_copies=node.cloud.max_copies,
+            reserved_percentage=node.cloud.reserved_percentage,
             key=node.group.uuid.encode())
         host = Host(
             settings=settings, group=group,
@@ -177,8 +179,11 @@ class Cloud:
     """All nodes and the database."""
 
     def __init__(self, *hosts: str, lock_wait: float = 0.0,
+                 max_copies: int = 3, reserved_percentage: int = 0,
                  **options: typing.Any) -> None:
         self.lock_wait = lock_wait
+        self.max_copies = max_copies
+        self.reserved_percentage = reserved_percentage
         self.clock = self.make_clock()
         self.db = self.make_database()
         self.calls: list[ports.Call] = []

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many copies of one volume there may be at a time.
+
+A volume that moves on before it has hydrated leaves its copies behind as a
+chain, each on a node of its own and as large as the volume. Users cause
+relocations, and quotas do not count old copies: the chain has to have an end.
+"""
+
+from __future__ import annotations
+
+from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
+from cinder_dmclone import records
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.world import World
+
+
+def require_short(world: World, row: rows.Row, peer: str) -> None:
+    """Let a volume of this node have one more copy, or refuse it.
+
+    A copy whose node does not answer counts, those behind it do not: a volume
+    must be able to move on while its lender is away.
+
+    :param peer: ``host@backend``, where the volume would move to
+    :raises CannotRelocate: if it has ``dmclone_max_copies`` already
+    """
+    copies, older = 1, row.source
+    while older:
+        copies += 1
+        if copies >= world.settings.max_copies:
+            raise exceptions.CannotRelocate(
+                volume=row.id, node=world.settings.node, peer=peer,
+                reason=f'there are {copies} copies of it already, as many as '
+                'dmclone_max_copies allows: wait until the hydration has '
+                f'ended ({_progress(world, row)})')
+        older = _behind(world, older)
+
+
+def _behind(world: World, copy: records.Location) -> records.Location | None:
+    """What a copy hydrates from, as far as its node tells."""
+    if copy.node == world.settings.node:
+        return inspect.refresh(world.host, copy.lv).tags.hydrates_from
+    if not world.peers.is_up(copy.node):
+        return None
+    try:
+        shown = world.peers.show(copy.node, copy.lv)
+    except (exceptions.PeerAway, exceptions.PeerRefused):
+        return None
+    return records.Location.parse(shown.source) if shown.source else None
+
+
+def _progress(world: World, row: rows.Row) -> str:
+    clone = inspect.refresh(world.host, row.lv).clone
+    if not clone or not clone.total:
+        return f'from {row.source}'
+    done = 100 * clone.hydrated // clone.total
+    return f'{done} % have arrived from {row.source}'
