@@ -17,7 +17,11 @@ SETTLED_MIGRATION = (None, 'error', 'success')
 
 @dataclasses.dataclass(frozen=True)
 class Attachment:
-    """One row of ``volume_attachment``; ``host`` is the connector's."""
+    """One row of ``volume_attachment``; ``host`` is the connector's.
+
+    ``kind`` is how it is served, its ``driver_volume_type``; the API writes it
+    down a little later than the connector.
+    """
 
     id: str
     status: str
@@ -25,6 +29,7 @@ class Attachment:
     connected: bool
     host: str | None
     initiator: str | None
+    kind: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -103,7 +103,7 @@ class RowStore:
             attachments = session.query(
                 attachment.volume_id, attachment.id,
                 attachment.attach_status, attachment.instance_uuid,
-                attachment.connector).filter(
+                attachment.connector, attachment.connection_info).filter(
                     attachment.volume_id.in_([row.id for row in found]),
                     attachment.deleted == sa.false()).all() if found else []
         by_volume: dict[str, list[rows.Attachment]] = {}
@@ -297,9 +297,12 @@ def _after(row: rows.Row, values: dict[str, typing.Any]) -> rows.Row:
 
 
 def _attachment(attachment_id: str, status: str, instance: str | None,
-                connector: str | None) -> rows.Attachment:
+                connector: str | None,
+                connection_info: str | None = None) -> rows.Attachment:
     found = jsonutils.loads(connector) if connector else {}
+    info = jsonutils.loads(connection_info) if connection_info else {}
     # Initiator names are compared in lower case, as LIO has them (RFC 3722).
     initiator = (found.get('initiator') or '').lower() or None
     return rows.Attachment(attachment_id, status, instance, bool(found),
-                           found.get('host'), initiator)
+                           found.get('host'), initiator,
+                           info.get('driver_volume_type'))

@@ -123,11 +123,8 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
         make.add(front)
     elif not row.attachments:
         drop.add(front)
-    # A server that is here has another attachment only while it migrates.
-    here = {a.instance for a in row.connected_at(host)} - {None}
     remote = {a.initiator for a in row.attachments
-              if a.connected and a.host != host and a.initiator
-              and a.instance not in here}
+              if a.initiator and _in_place(a, row, host)}
     quiet = (row.status in _QUIET
              and row.migration_status in rows.SETTLED_MIGRATION)
     serve = names.serve(unit.lv)
@@ -150,6 +147,17 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     if pending or leftover or row.offer:
         return Decision(Step.WATCH, 'an attachment is not settled')
     return Decision(Step.REST)
+
+
+def _in_place(attachment: rows.Attachment, row: rows.Row, host: str) -> bool:
+    """Whether an attachment is served from here over iSCSI."""
+    if not attachment.connected or attachment.host == host:
+        return False
+    if attachment.kind:
+        return attachment.kind == 'iscsi'
+    # Not written down yet. A server that is here, too, migrates.
+    here = {a.instance for a in row.connected_at(host)} - {None}
+    return attachment.instance not in here
 
 
 def _served(unit: Unit, name: names.DeviceName) -> set[str]:

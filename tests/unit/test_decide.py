@@ -293,6 +293,26 @@ class DecideTest(base.TestCase):
         self.assertIs(Step.CONSUMERS, self.step(A, AT_A, found))
         self.assertEqual({front}, self.decision.drop)
 
+    def test_server_that_moved_to_a_host_without_the_backend_keeps_its_disk(
+            self) -> None:
+        """Though Nova could not delete its attachment here."""
+        here = rows.Attachment('old', 'attached', 'server', True, 'a',
+                               'iqn.a', 'local')
+        there = rows.Attachment('new', 'attached', 'server', True, 'compute9',
+                                'iqn.compute9', 'iscsi')
+        row = dataclasses.replace(AT_A, status='in-use',
+                                  attachments=(here, there))
+        found = unit(X, OWN_X, devices=devices(names.front('a', X)))
+        self.assertIs(Step.CONSUMERS, self.step(A, row, found))
+        self.assertEqual({names.serve(X)}, self.decision.make)
+        self.assertEqual({'iqn.compute9'}, self.decision.initiators)
+
+    def test_a_local_attachment_elsewhere_is_not_exported_to(self) -> None:
+        there = rows.Attachment('old', 'attached', 'another', True, 'b',
+                                'iqn.b', 'local')
+        row = dataclasses.replace(AT_A, status='in-use', attachments=(there,))
+        self.assertIs(Step.REST, self.step(A, row, unit(X, OWN_X)))
+
     def test_open_front_is_never_dropped(self) -> None:
         front = names.front('a', X)
         found = unit(X, OWN_X, devices=devices(front, opened=True))

@@ -68,8 +68,16 @@ class ReadTest(RowsTestCase):
             self.attachment, connector=jsonutils.dumps(
                 {'host': 'b', 'initiator': 'iqn.b', 'colour': 'blue'}))
         found, = self.row().attachments
-        self.assertEqual((True, 'b', 'iqn.b'),
-                         (found.connected, found.host, found.initiator))
+        self.assertEqual((True, 'b', 'iqn.b', None),
+                         (found.connected, found.host, found.initiator,
+                          found.kind))
+
+    def test_how_an_attachment_is_served(self) -> None:
+        self.db.update_attachment(
+            self.attachment, connection_info=jsonutils.dumps(
+                {'driver_volume_type': 'iscsi', 'target_lun': 0}))
+        found, = self.row().attachments
+        self.assertEqual('iscsi', found.kind)
 
     def test_deleted_attachments_are_not_there(self) -> None:
         self.db.drop_attachment(self.attachment)
