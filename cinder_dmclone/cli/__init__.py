@@ -24,6 +24,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_messaging import opts as messaging_opts
 from oslo_privsep import priv_context
+from tooz import coordination as tooz
 
 from cinder_dmclone.cli import status
 from cinder_dmclone import opts
@@ -82,8 +83,14 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     if arguments.command == 'status':
         return max(_try(_status, world) for world in found)
-    with _locks():
-        return max(_try(_activate, world) for world in found)
+    try:
+        with _locks():
+            return max(_try(_activate, world) for world in found)
+    except tooz.ToozError as error:
+        print('cinder-dmclone: nothing was activated: the locks of '
+              'cinder-volume cannot be had ([coordination] backend_url): '
+              f'{error}', file=sys.stderr)
+        return 1
 
 
 @contextlib.contextmanager

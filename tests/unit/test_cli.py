@@ -88,3 +88,12 @@ class CommandLineTest(base.TestCase):
                       done.stderr)
         self.assertIn('after a power cut', done.stderr)
         self.assertNotIn('Traceback', done.stderr)
+
+    def test_locks_that_cannot_be_had(self) -> None:
+        """Without them cinder-volume might be changing the same volumes."""
+        done = self.run_with_config(
+            CONF + '[coordination]\nbackend_url = file:///proc/x\n',
+            MAIN, 'activate')
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        self.assertIn('nothing was activated', done.stderr)
+        self.assertNotIn('Traceback', done.stderr)
