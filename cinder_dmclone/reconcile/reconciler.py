@@ -343,12 +343,15 @@ class Reconciler:
             return False
         return True
 
-    def settle(self, row: rows.Row) -> tuple[Decision, observed.Facts]:
+    def settle(self, row: rows.Row, seconds: float = 0.0) -> tuple[
+            Decision, observed.Facts]:
         """Undo or repair what is open on the home LV of a volume.
 
         For entry points; the caller holds the volume's lock. What can take
         long or needs the lender is left to the thread. A copy that cannot
         be assembled is reported: a server can still be detached from it.
+
+        :param seconds: when the thread looks
         """
         lv = row.lv
         answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
@@ -363,8 +366,7 @@ class Reconciler:
             except exceptions.CopyUnusable as error:
                 decision = Decision(Step.REPORT, error.msg)
                 break
-        if decision.step is not Step.REST:
-            self.nominate(lv)
+        self.nominate(lv, seconds)
         return decision, known
 
 

@@ -213,14 +213,15 @@ class NodeService(answers.Answers):
                 row = self._row(volume_id)
                 owner = row.node
                 if owner == self._node:
+                    # Cinder deletes the attachment after this. Who looks
+                    # before that finds its front missing, and makes it.
+                    later = schedule.SOONEST
                     try:
                         # What needs the operator can still be detached.
-                        _, known = self._loop.settle(row)
+                        _, known = self._loop.settle(row, later)
                         return self._disconnect_here(known, connector)
                     finally:
-                        # Cinder deletes the attachment now. Who looks before
-                        # that finds its front missing, and makes it.
-                        self._loop.nominate(row.lv, schedule.SOONEST)
+                        self._loop.nominate(row.lv, later)
         if proxied:
             raise exceptions.NotHome(volume=volume_id, owner=owner,
                                      node=self._node)
