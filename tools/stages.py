@@ -238,8 +238,9 @@ class InLabs:
         """Its tests, and how long they take."""
         _results(self.binaries, RESULTS)
         lines = subprocess.run(
-            self._stestr('list', *self.words), cwd=ROOT,
-            stdout=subprocess.PIPE, text=True).stdout.splitlines()
+            self._stestr('list', *self.words), cwd=ROOT, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            ).stdout.splitlines()
         tests = [line for line in lines
                  if line.startswith(f'tests.{self.name}.')]
         known = shares.recorded().get(self.record, {})

@@ -150,6 +150,12 @@ class FunctionalTest(faults.Faults):
     _last: typing.ClassVar[FunctionalTest | None] = None
 
     @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        # Its start is no part of a test's time.
+        environment.lab(cls.volatile, cls.driver)
+
+    @classmethod
     def tearDownClass(cls) -> None:
         last, cls._last = cls._last, None
         if last:

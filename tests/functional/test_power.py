@@ -347,6 +347,7 @@ class PowerTest(Rounds):
             f'-o lv_dm_path cinder-volumes/{lv} | tr -d " ")"').stdout)
 
 
+@environment.only_long
 class ForgetfulTest(Rounds):
     """With a driver that does not flush it is not there."""
 
@@ -355,7 +356,6 @@ class ForgetfulTest(Rounds):
     def _finish(self) -> None:
         """Nothing: its lab is of no more use."""
 
-    @environment.only_long
     def test_what_a_commit_relies_on_is_lost(self) -> None:
         _, missing = self.cut_at_commit()
         self.assertNotEqual([], missing)

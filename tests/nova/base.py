@@ -17,6 +17,12 @@ from tests.nova import environment
 class NovaTest(testtools.TestCase):
     """A test with servers of its own; nothing may be left of them."""
 
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        # Its start is no part of a test's time.
+        environment.lab()
+
     def setUp(self) -> None:
         super().setUp()
         self.lab = environment.lab()
