@@ -144,6 +144,10 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
                         drop=frozenset(drop), initiators=frozenset(remote))
     pending = any(a.status != 'attached' for a in row.attachments)
     leftover = not row.attachments and unit.of_kind(*names.WRITERS)
+    if remote:
+        # Nothing tells when somebody else takes away what LIO has, and its
+        # initiator lets I/O fail after two minutes.
+        return Decision(Step.WAIT, 'it is served from here')
     if pending or leftover or row.offer:
         return Decision(Step.WATCH, 'an attachment is not settled')
     return Decision(Step.REST)

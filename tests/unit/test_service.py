@@ -222,6 +222,19 @@ class InPlaceTest(base.CloudTestCase):
         self.cloud.settle(5)
         self.assertEqual(1, len(self.a.exporter.exports))
 
+    def test_an_export_that_somebody_takes_away_comes_back(self) -> None:
+        """As ``targetctl clear`` does, when its service is restarted."""
+        attachment = self.cloud.reserve(self.volume)
+        self.connect()
+        self.cloud.db.update_attachment(
+            attachment, connector=jsonutils.dumps(self.backup))
+        self.cloud.complete(self.volume, attachment)
+        self.cloud.settle()
+        granted = dict(self.a.exporter.exports)
+        self.a.exporter.exports.clear()
+        self.cloud.settle(3)
+        self.assertEqual(granted, self.a.exporter.exports)
+
     def test_leftover_export_goes(self) -> None:
         self.cloud.db.update(self.volume, status='backing-up')
         self.connect()
