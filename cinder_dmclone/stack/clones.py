@@ -159,8 +159,8 @@ def reconnect(host: Host, unit: Unit, queue: bool = True) -> bool:
     if queue and not unit.queues:
         # A teardown that did not end: I/O would fail, not wait.
         _apply_source(host, unit, unit.disk.devnum if unit.disk else None)
-    disk = unit.disk or host.importer.relogin(source.iqn,
-                                              deadlines.LOGIN_SECONDS)
+    disk = unit.disk or host.importer.relogin(
+        source.iqn, source.portal, deadlines.LOGIN_SECONDS)
     if disk.state != 'LOGGED_IN':
         return False
     host.importer.verify(_recorded(source), disk)

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 import pathlib
+import re
+import threading
 import time
 
 from oslo_log import log as logging
@@ -31,6 +34,13 @@ VERIFY_SECONDS = 10.0
 RESCAN_SECONDS = 3.0
 POLL_SECONDS = 0.05
 
+# Of many disks of a lender that is away so many are tried: each login keeps a
+# thread of the privileged helper waiting.
+LOGINS_AT_ONCE = 4
+SILENT_SECONDS = 10.0
+# What iscsiadm says if nobody answers: ISCSI_ERR_TRANS, _TRANS_TIMEOUT.
+_NO_ANSWER = re.compile(' failed with status [48]: ')
+
 
 @dataclasses.dataclass(frozen=True)
 class Source:
@@ -50,8 +60,20 @@ class Source:
     password: str = dataclasses.field(repr=False)
 
 
+class _Portal:
+    """Where a lender is found, and until when nobody asks it again."""
+
+    def __init__(self) -> None:
+        self.turns = threading.BoundedSemaphore(LOGINS_AT_ONCE)
+        self.silent_until = -math.inf
+
+
 class Importer:
-    """Logs in and out. Keeps no state: sysfs and the node records have it."""
+    """Logs in and out; sysfs and the node records have what there is."""
+
+    def __init__(self) -> None:
+        self._portals: collections.defaultdict[str, _Portal] = (
+            collections.defaultdict(_Portal))
 
     def check(self) -> None:
         """Make sure that importing is possible.
@@ -100,15 +122,32 @@ class Importer:
         self.verify(source, disk)
         return disk
 
-    def relogin(self, iqn: str, timeout: float) -> Disk:
+    def relogin(self, iqn: str, portal: str, timeout: float) -> Disk:
         """Import a disk again from its node record, after a reboot.
 
         Does not check whose disk it is: ``verify`` before using it.
 
+        :param portal: the lender's; if it has just not answered for another
+            disk it is not asked
         :raises LoginFailed: also if there is no record
         """
-        return self._login(iqn, 'its recorded portal',
-                           time.monotonic() + timeout)
+        deadline = time.monotonic() + timeout
+        if sessions.find(iqn):
+            return self._login(iqn, portal, deadline)
+        lender = self._portals[portal]
+        # The same words whoever has tried: what changes is logged again.
+        silent = exceptions.LoginFailed(
+            iqn=iqn, portal=portal, reason='it does not answer')
+        with lender.turns:
+            if time.monotonic() < lender.silent_until:
+                raise silent
+            try:
+                return self._login(iqn, portal, deadline)
+            except exceptions.LoginFailed as error:
+                if not _unanswered(error.__cause__):
+                    raise
+                lender.silent_until = time.monotonic() + SILENT_SECONDS
+                raise silent from error
 
     def verify(self, source: Source, disk: Disk) -> None:
         """Ask the disk itself whether it is the source's.
@@ -162,7 +201,7 @@ class Importer:
             except (exceptions.CommandFailed,
                     exceptions.CommandTimeout) as error:
                 raise exceptions.LoginFailed(
-                    iqn=iqn, portal=portal, reason=error.msg) from None
+                    iqn=iqn, portal=portal, reason=error.msg) from error
         rescan_at = time.monotonic() + RESCAN_SECONDS
         while True:
             session = sessions.find(iqn)
@@ -198,3 +237,10 @@ class Importer:
                 return False
             time.sleep(POLL_SECONDS)
         return True
+
+
+def _unanswered(error: BaseException | None) -> bool:
+    """Whether a login failed because nobody is there."""
+    return isinstance(error, exceptions.CommandTimeout) or (
+        isinstance(error, exceptions.CommandFailed)
+        and _NO_ANSWER.search(error.msg) is not None)

@@ -124,11 +124,12 @@ class Importer:
               timeout: float) -> sessions.Disk:
         self.records_[source.iqn] = Record(source.portal, source.user,
                                            source.password)
-        disk = self.relogin(source.iqn, timeout)
+        disk = self.relogin(source.iqn, source.portal, timeout)
         self.verify(source, disk)
         return disk
 
-    def relogin(self, iqn: str, timeout: float) -> sessions.Disk:
+    def relogin(self, iqn: str, portal: str,
+                timeout: float) -> sessions.Disk:
         if iqn not in self.records_ or self._target(iqn) is None:
             raise exceptions.LoginFailed(iqn=iqn, portal='its portal',
                                          reason='no answer or no access')

@@ -12,7 +12,9 @@ from tests.unit.iscsi import sysfs
 
 IQN = 'iqn.2010-10.org.openstack:dmclone-0123456789abcdef0123456789abcdef'
 SERIAL = '11111111-2222-3333-4444-555555555555'
-SOURCE = importer.Source(IQN, '192.0.2.1:3260', SERIAL, units.Bytes(1 << 20),
+OTHER = IQN.replace('0123', 'aaaa')
+PORTAL = '192.0.2.1:3260'
+SOURCE = importer.Source(IQN, PORTAL, SERIAL, units.Bytes(1 << 20),
                          512, 'user', 'secret')
 IDENTITY = {'serial': SERIAL, 'size': 1 << 20, 'block_size': 512,
             'readonly': True}
@@ -119,27 +121,50 @@ class ImporterTest(base.BaseTestCase):
     def test_session_in_recovery_is_waited_for(self):
         self.sysfs.add(1, IQN, state='FAILED')
         self.clock.at[2] = lambda: self.sysfs.set(1, 'LOGGED_IN')
-        disk = self.importer.relogin(IQN, 15)
+        disk = self.importer.relogin(IQN, PORTAL, 15)
         self.assertEqual('LOGGED_IN', disk.state)
 
     def test_session_stays_in_recovery(self):
         self.sysfs.add(1, IQN, state='FAILED')
         error = self.assertRaises(exceptions.LoginFailed,
-                                  self.importer.relogin, IQN, 15)
+                                  self.importer.relogin, IQN, PORTAL, 15)
         self.assertIn('FAILED', str(error))
 
     def test_session_ends_meanwhile(self):
         self.sysfs.add(1, IQN, state='FAILED')
         self.clock.at[2] = lambda: self.sysfs.drop(1)
         error = self.assertRaises(exceptions.LoginFailed,
-                                  self.importer.relogin, IQN, 15)
+                                  self.importer.relogin, IQN, PORTAL, 15)
         self.assertIn('ended', str(error))
 
     def test_relogin_needs_no_secret(self):
-        self.importer.relogin(IQN, 15)
+        self.importer.relogin(IQN, PORTAL, 15)
         self.iscsi.login.assert_called_once_with(IQN, 15)
         self.iscsi.write_record.assert_not_called()
         self.iscsi.identity.assert_not_called()
+
+    def relogin_fails(self, iqn, portal=PORTAL):
+        return str(self.assertRaises(
+            exceptions.LoginFailed, self.importer.relogin, iqn, portal, 15))
+
+    @ddt.data(AWAY, exceptions.CommandTimeout(command='iscsiadm', seconds=1))
+    def test_a_lender_that_is_away_is_asked_once_for_all(self, error):
+        self.iscsi.login.side_effect = error
+        first = self.relogin_fails(IQN)
+        self.assertEqual(first, self.relogin_fails(OTHER).replace(OTHER, IQN))
+        self.iscsi.login.assert_called_once_with(IQN, mock.ANY)
+        self.relogin_fails(OTHER, '192.0.2.2:3260')
+        self.assertEqual(2, self.iscsi.login.call_count)
+        self.clock.now += importer.SILENT_SECONDS
+        self.relogin_fails(OTHER)
+        self.assertEqual(3, self.iscsi.login.call_count)
+
+    def test_a_lender_that_refuses_one_disk_is_asked_for_others(self):
+        self.iscsi.login.side_effect = exceptions.CommandFailed(
+            command='iscsiadm', code=24, stderr='authorization failure')
+        self.assertIn('authorization failure', self.relogin_fails(IQN))
+        self.relogin_fails(OTHER)
+        self.assertEqual(2, self.iscsi.login.call_count)
 
     @ddt.data(('serial', 'other'), ('size', 512), ('block_size', 4096),
               ('readonly', False))
