@@ -83,9 +83,10 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         (``VolumeManager.init_host``).
         """
         super().set_initialized()
-        self._server = endpoint.serve(self._world.settings.node, self._node)
+        # This waits for nobody; to be reached needs the message bus.
         self._loop.start()
         uevents.listen(self._loop.path_failed, self._loop.look_at_all)
+        self._server = endpoint.serve(self._world.settings.node, self._node)
 
     def _update_volume_stats(self) -> None:
         self._stats = self._stats_source.get(

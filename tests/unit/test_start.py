@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A service that starts while the message bus is away."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+from cinder_dmclone import driver
+from tests.unit import base
+
+
+class StartTest(base.TestCase):
+
+    def test_what_is_here_does_not_wait_for_the_bus(self) -> None:
+        """Until RabbitMQ is there, the call that serves does not return."""
+        service = driver.DMCloneVolumeDriver.__new__(
+            driver.DMCloneVolumeDriver)
+        service._loop = service._world = service._node = mock.Mock()
+        with (mock.patch.object(driver.endpoint, 'serve',
+                                side_effect=TimeoutError),
+              mock.patch.object(driver.uevents, 'listen') as listen):
+            self.assertRaises(TimeoutError, service.set_initialized)
+        service._loop.start.assert_called_once_with()
+        listen.assert_called_once()
