@@ -53,8 +53,12 @@ def _run(found: socket.socket, failed: typing.Callable[[str], None],
             lost()
             continue
         lv = failed_path(message) if group == _KERNEL else None
-        if lv:
-            failed(lv)
+        try:
+            if lv:
+                failed(lv)
+        except Exception:
+            # Nobody else tells of the next one.
+            LOG.exception('A failed path of LV %s is not looked at.', lv)
 
 
 def failed_path(message: bytes) -> str | None:

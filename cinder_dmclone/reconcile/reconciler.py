@@ -94,7 +94,7 @@ class Reconciler:
             if unit:
                 self._busy.add(lv)
         if unit:
-            self._spawn(self._work_and_plan, unit)
+            self._set_to_work(unit)
         else:
             self.nominate(lv, schedule.SOONEST if again else 0.0)
 
@@ -156,7 +156,16 @@ class Reconciler:
             with self._wake:
                 self._busy.add(lv)
                 self._schedule.begin(lv)
-            self._spawn(self._work_and_plan, nominated[lv])
+            self._set_to_work(nominated[lv])
+
+    def _set_to_work(self, unit: state.Unit) -> None:
+        try:
+            self._spawn(self._work_and_plan, unit)
+        except Exception:
+            LOG.exception('LV %s: no thread; trying again later.', unit.lv)
+            with self._wake:
+                self._busy.discard(unit.lv)
+            self.nominate(unit.lv, schedule.SOONEST)
 
     def _decide_all(self, units: dict[str, state.Unit]) -> dict[
             str, Decision]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import schedule
 from tests.unit import base
@@ -63,6 +65,14 @@ class IdleTest(base.CloudTestCase):
         self.cloud.before = lambda call: None
         self.cloud.settle()
         self.assertIsNone(self.cloud.row(other).source)
+
+    def test_an_lv_that_got_no_thread_is_tried_again(self) -> None:
+        self.relocated()
+        loop = self.b.process.loop
+        with mock.patch.object(loop, '_spawn', side_effect=RuntimeError):
+            loop.run_once(everything=True)
+        self.cloud.settle()
+        self.assert_settled()
 
     def test_a_path_that_fails_at_once_again_is_given_time(self) -> None:
         """A bad sector of the lender lets it fail as soon as it is there."""

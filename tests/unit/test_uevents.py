@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 from cinder_dmclone.host import uevents
 from tests.unit import base
 
@@ -27,3 +29,13 @@ class UeventTest(base.TestCase):
                       ''):
             self.assertIsNone(uevents.failed_path(event.encode()))
         self.assertIsNone(uevents.failed_path(b'\xff\0=\0'))
+
+    def test_an_event_that_cannot_be_told_does_not_end_the_others(
+            self) -> None:
+        """As when no thread can be started for it."""
+        found, told = mock.Mock(), mock.Mock(side_effect=[RuntimeError, None])
+        event = (EVENT.encode(), (0, uevents._KERNEL))
+        found.recvfrom.side_effect = [event, event, KeyboardInterrupt]
+        with self.assertRaises(KeyboardInterrupt):
+            uevents._run(found, told, mock.Mock())
+        self.assertEqual([mock.call(LV)] * 2, told.mock_calls)
