@@ -3,9 +3,15 @@
 
 from __future__ import annotations
 
+import functools
+import time
+import typing
+
 from oslo_config import cfg
 from oslo_privsep import capabilities
 from oslo_privsep import priv_context
+
+from cinder_dmclone import exceptions
 
 _SECTION = 'cinder_dmclone_privileged'
 
@@ -24,3 +30,35 @@ context = priv_context.PrivContext(
 # a login to a lender that is away, 11 s, or for a command that is stuck in
 # the kernel, and must not keep all others waiting.
 cfg.CONF.set_default('thread_pool_size', 16, group=_SECTION)
+
+_Function = typing.Callable[..., typing.Any]
+
+
+def timely(seconds: float, begun: float) -> typing.Callable[[_Function],
+                                                            _Function]:
+    """An entrypoint that is not carried out after its caller has given up.
+
+    The daemon begins a call when it has a thread for it, which nothing
+    bounds: what was decided before would be done after what was decided
+    since. Both processes have the same monotonic clock.
+
+    :param seconds: how long the caller waits
+    :param begun: within how many of these it has to begin; it then raises
+        CommandTimeout
+    """
+    def wrap(function: _Function) -> _Function:
+        remote = context.entrypoint_with_timeout(seconds)(function)
+
+        # The daemon finds this by its name, as the entrypoint.
+        @functools.wraps(remote)
+        def call(*arguments: typing.Any, latest: float | None = None,
+                 **named: typing.Any) -> typing.Any:
+            if context.client_mode:
+                return remote(*arguments, **named,
+                              latest=time.monotonic() + begun)
+            if latest is not None and time.monotonic() > latest:
+                raise exceptions.CommandTimeout(command=function.__name__,
+                                                seconds=begun)
+            return function(*arguments, **named)
+        return call
+    return wrap

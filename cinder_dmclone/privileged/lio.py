@@ -78,7 +78,7 @@ def _iqn_of(backstore: str) -> str | None:
     return iqn if at and sessions.is_ours(iqn) else None
 
 
-@privileged.context.entrypoint_with_timeout(CHANGE_SECONDS)
+@privileged.timely(CHANGE_SECONDS, CHANGE_SECONDS - LOCK_SECONDS)
 def load() -> None:
     """Make the kernel ready for targets: modules, configfs, directories.
 
@@ -135,7 +135,7 @@ def _state(iqn: str, backstore: pathlib.Path | None) -> dict[str, Any]:
     return state
 
 
-@privileged.context.entrypoint_with_timeout(CHANGE_SECONDS)
+@privileged.timely(CHANGE_SECONDS, CHANGE_SECONDS - LOCK_SECONDS)
 def ensure(iqn: str, device: str, serial: str, readonly: bool,
            grants: list[tuple[str, str, str]], ip: str, port: int) -> None:
     """Make configfs show exactly this export, and enable it last.
@@ -185,7 +185,7 @@ def _build(iqn: str, device: str, serial: str, readonly: bool,
         tpg.enable = True
 
 
-@privileged.context.entrypoint_with_timeout(CHANGE_SECONDS)
+@privileged.timely(CHANGE_SECONDS, CHANGE_SECONDS - LOCK_SECONDS)
 def remove(iqn: str) -> None:
     """Remove an export and all its parts; sessions end first.
 
@@ -196,7 +196,7 @@ def remove(iqn: str) -> None:
         _remove(iqn)
 
 
-@privileged.context.entrypoint_with_timeout(CHANGE_SECONDS)
+@privileged.timely(CHANGE_SECONDS, CHANGE_SECONDS - LOCK_SECONDS)
 def revoke(iqn: str, initiator: str) -> None:
     """Take an initiator's access away; its session ends."""
     _check_iqn(iqn)

@@ -126,7 +126,7 @@ class Exporter:
         try:
             lio.ensure(export.iqn, export.device, export.serial,
                        export.readonly, grants, self.ip, self.port)
-        except comm.PrivsepTimeout:
+        except (comm.PrivsepTimeout, exceptions.CommandTimeout):
             raise self._stuck() from None
 
     def remove(self, iqn: str) -> None:
@@ -139,7 +139,7 @@ class Exporter:
         """
         try:
             lio.remove(iqn)
-        except comm.PrivsepTimeout:
+        except (comm.PrivsepTimeout, exceptions.CommandTimeout):
             raise self._stuck() from None
 
     def revoke(self, iqn: str, initiator: str) -> None:
@@ -149,7 +149,7 @@ class Exporter:
         """
         try:
             lio.revoke(iqn, initiator)
-        except comm.PrivsepTimeout:
+        except (comm.PrivsepTimeout, exceptions.CommandTimeout):
             raise self._stuck() from None
 
     @staticmethod
