@@ -5,17 +5,24 @@ from __future__ import annotations
 
 import functools
 import glob
+import ipaddress
 import os
+import shutil
 import typing
+import uuid
 
 from cinder import exception
 from cinder.volume import configuration as cinder_configuration
 from oslo_config import cfg
+from oslo_utils import netutils
 from oslo_utils import units as oslo_units
 
 from cinder_dmclone import exceptions
+from cinder_dmclone import names
 from cinder_dmclone import opts
 from cinder_dmclone.ports import Host
+from cinder_dmclone.privileged import dm
+from cinder_dmclone.sysfs import sessions
 
 CONF = cfg.CONF
 
@@ -33,6 +40,9 @@ TARGETS = ('clone', 'delay', 'error', 'linear', 'multipath')
 SMALLEST = {'volume_group': oslo_units.Gi,
             'dmclone_metadata_volume_group': 8 * oslo_units.Mi}
 
+# Names of devices and targets differ in this part only.
+_ANY_LV = str(uuid.UUID(int=0))
+
 
 def check(host: Host,
           service_opts: typing.Iterable[cfg.Opt]) -> None:
@@ -45,7 +55,8 @@ def check(host: Host,
     # Commands may say more than one line.
     problems = [' '.join(line.split()) for check_one in (
         _check_groups, functools.partial(_check_neighbours, service_opts),
-        _check_kernel, _check_iscsi, _check_udev, _check_settings)
+        _check_kernel, _check_iscsi, _check_udev, _check_settings,
+        _check_commands)
         for line in check_one(host)]
     if problems:
         raise exception.VolumeBackendAPIException(data='\n'.join(problems))
@@ -122,3 +133,21 @@ def _check_settings(host: Host) -> typing.Iterator[str]:
     if size & (size - 1):
         yield (f'dmclone_region_size_kib = {size // oslo_units.Ki} is not a '
                'power of two.')
+    if not sessions.is_ours(names.serve_iqn(host.settings.target_prefix,
+                                            _ANY_LV)):
+        yield (f'target_prefix = {host.settings.target_prefix} makes names '
+               'that LIO and open-iscsi do not agree about: it has to be '
+               '"iqn." and lower case letters, digits, ".", "-" and ":".')
+    if not dm.is_ours(str(names.front(host.settings.host, _ANY_LV))):
+        yield (f'host = {host.settings.host} is no part of a device\'s name: '
+               'it may have 69 letters, digits, "_", ".", "+" and "-".')
+    address = host.settings.portal.rpartition(':')[0].strip('[]')
+    if netutils.is_valid_ip(address) and (
+            ipaddress.ip_address(address).is_unspecified):
+        yield (f'target_ip_address = {address} is no address that other '
+               'nodes could connect to: set that of this node.')
+
+
+def _check_commands(_host: Host) -> typing.Iterator[str]:
+    if not shutil.which('setpriv'):
+        yield 'The command setpriv is missing: install util-linux.'

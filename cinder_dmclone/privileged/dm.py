@@ -49,8 +49,13 @@ _RESUME_EVENT = (0x40 | 0x20) << 16
 _FLUSH_SECONDS = 30.0
 
 
+def is_ours(name: str) -> bool:
+    """Whether a device may be named so."""
+    return _NAME.fullmatch(name) is not None
+
+
 def _ours(name: str) -> str:
-    if not _NAME.fullmatch(name):
+    if not is_ours(name):
         raise ValueError(f'{name!r} is not a device of ours')
     return name
 
