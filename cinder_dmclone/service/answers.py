@@ -48,8 +48,16 @@ class Answers:
         :param size: of the volume it is about, in bytes
         :raises NoRoom: if there is none for the clone's metadata
         :raises NoMetadataGroup: if the group for it is lost
+        :raises PeerRefused: if the volume has more regions than dm-clone can
+            count
         """
         world, settings = self._world, self._world.settings
+        largest = metadata.largest(settings.region_size)
+        if size > largest:
+            raise exceptions.PeerRefused(
+                node=self._node, what=f'a volume of {size} bytes',
+                reason=f'with its dmclone_region_size_kib none may have more '
+                f'than {largest} bytes')
         report = world.host.group.report()
         shared = world.host.meta_group.name == world.host.group.name
         meta = report if shared else self._metadata_group()

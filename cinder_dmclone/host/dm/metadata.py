@@ -40,6 +40,15 @@ _COUNTS_PER_BLOCK = (BLOCK - 16) * 4
 _FIXED = 64
 
 
+# validate_nr_regions in drivers/md/dm-clone-target.c
+_MAX_REGIONS = 1 << 31
+
+
+def largest(region_size: Bytes) -> Bytes:
+    """Size of the largest volume that can be cloned."""
+    return Bytes(_MAX_REGIONS * region_size)
+
+
 def size(volume: Bytes, region_size: Bytes) -> Bytes:
     """Size of the metadata LV for a volume of this size.
 

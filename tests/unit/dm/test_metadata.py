@@ -38,6 +38,9 @@ class SuperblockTest(unittest.TestCase):
 
 class SizeTest(unittest.TestCase):
 
+    def test_small_regions_do_not_cover_a_large_volume(self) -> None:
+        self.assertEqual(8 << 40, metadata.largest(Bytes(4096)))
+
     def test_twice_the_bitmap_fits(self) -> None:
         for gib in (1, 64, 1024, 8192):
             for region in (4096, 65536, 1 << 20):
