@@ -49,7 +49,7 @@ class Answers:
         :raises NoRoom: if there is none for the clone's metadata
         :raises NoMetadataGroup: if the group for it is lost
         :raises PeerRefused: if the volume has more regions than dm-clone can
-            count
+            count, or does not end with an extent of this node
         """
         world, settings = self._world, self._world.settings
         largest = metadata.largest(settings.region_size)
@@ -59,6 +59,12 @@ class Answers:
                 reason=f'with its dmclone_region_size_kib none may have more '
                 f'than {largest} bytes')
         report = world.host.group.report()
+        if size % report.extent_size:
+            # The copy would end with what another volume has left there.
+            raise exceptions.PeerRefused(
+                node=self._node, what=f'a volume of {size} bytes',
+                reason=f'the extents of {report.name} have '
+                f'{report.extent_size} bytes: it cannot be as large')
         shared = world.host.meta_group.name == world.host.group.name
         meta = report if shared else self._metadata_group()
         needed = metadata.size(units.Bytes(size), settings.region_size

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 from unittest import mock
 
@@ -11,9 +12,11 @@ from oslo_db import exception as db_exc
 from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import metadata
+from cinder_dmclone.host import lvm
 from cinder_dmclone import names
 from cinder_dmclone import records
 from cinder_dmclone.releases import models
+from cinder_dmclone import units
 from tests.unit import base
 from tests.unit.fake import ports
 from tests.unit.fake import storage
@@ -62,6 +65,15 @@ class FailureTest(base.CloudTestCase):
                               'dmclone_region_size_kib')
         with mock.patch.object(metadata, '_MAX_REGIONS', 8):
             self.relocated()
+
+    def test_copy_that_would_end_with_what_another_tenant_left(self) -> None:
+        report = self.b.group.report
+
+        def odd() -> lvm.Report:
+            return dataclasses.replace(report(),
+                                       extent_size=units.Bytes(3 << 20))
+        with mock.patch.object(self.b.group, 'report', odd):
+            self.assert_fails(exceptions.PeerRefused, 'extents')
 
     def test_block_sizes_differ(self) -> None:
         """H20: a server that aligned its I/O to 512 would freeze."""
