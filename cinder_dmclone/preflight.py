@@ -18,6 +18,7 @@ from oslo_utils import netutils
 from oslo_utils import units as oslo_units
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.host import lvm
 from cinder_dmclone import names
 from cinder_dmclone import opts
 from cinder_dmclone.ports import Host
@@ -77,6 +78,12 @@ def _check_groups(host: Host) -> typing.Iterator[str]:
             yield (f'Volume group {group.name} ({option}) is too small: it '
                    f'has {report.size} bytes, {SMALLEST[option]} are the '
                    'least.')
+        sizes = {lvm.block_size(disk) for disk in report.disks
+                 if os.path.exists(disk)}
+        if option == 'volume_group' and len(sizes) > 1:
+            yield (f'Volume group {group.name} ({option}) has disks with '
+                   f'logical blocks of {min(sizes)} and of {max(sizes)} '
+                   'bytes: no volume of it could move.')
     if 'volume_group' in lost:
         # Without the other one volumes at rest are still to be served.
         yield from lost.values()

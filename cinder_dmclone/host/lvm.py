@@ -93,7 +93,7 @@ class Report:
             size=Bytes(int(group['vg_size'])),
             free=Bytes(int(group['vg_free'])),
             extent_size=Bytes(int(group['vg_extent_size'])),
-            block_size=max(map(_block_size, disks), default=512),
+            block_size=max(map(block_size, disks), default=512),
             disks=disks, lvs={lv.name: lv for lv in lvs})
 
 
@@ -114,7 +114,7 @@ def _devnums(report: Report) -> dict[str, str | None]:
     return {lv.path: _devnum(lv.path) for lv in report.lvs.values()}
 
 
-def _block_size(path: str) -> int:
+def block_size(path: str) -> int:
     """Logical block size; 512 for a disk that is missing."""
     try:
         device = block_device.folder(path)

@@ -45,7 +45,7 @@ class VolumeGroupTest(unittest.TestCase):
         self.group = lvm.VolumeGroup('vg', lambda: self.now)
 
     def test_report(self) -> None:
-        with mock.patch.object(lvm, '_block_size', side_effect=[512, 4096]):
+        with mock.patch.object(lvm, 'block_size', side_effect=[512, 4096]):
             report = self.group.report()
         self.assertEqual(
             ('vg', 'Z3ohjl', 107369988096, 106560487424, 4194304, 4096,
@@ -193,7 +193,7 @@ class BlockSizeTest(unittest.TestCase):
     def test_disk(self) -> None:
         (self.sys / '8:1/queue').mkdir(parents=True)
         (self.sys / '8:1/queue/logical_block_size').write_text('4096\n')
-        self.assertEqual(4096, lvm._block_size('/dev/sda'))
+        self.assertEqual(4096, lvm.block_size('/dev/sda'))
 
     def test_partition(self) -> None:
         (self.sys / 'disk/queue').mkdir(parents=True)
@@ -201,7 +201,7 @@ class BlockSizeTest(unittest.TestCase):
         (self.sys / 'disk/part').mkdir()
         (self.sys / 'disk/part/partition').write_text('1\n')
         (self.sys / '8:1').symlink_to('disk/part')
-        self.assertEqual(4096, lvm._block_size('/dev/sda1'))
+        self.assertEqual(4096, lvm.block_size('/dev/sda1'))
 
     def test_missing(self) -> None:
-        self.assertEqual(512, lvm._block_size('[unknown]'))
+        self.assertEqual(512, lvm.block_size('[unknown]'))

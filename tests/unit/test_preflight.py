@@ -8,6 +8,7 @@ import types
 import typing
 from unittest import mock
 
+from cinder_dmclone.host import lvm
 from cinder_dmclone import preflight
 from tests.unit import base
 
@@ -40,6 +41,19 @@ class SettingsTest(base.CloudTestCase):
         for address in ('0.0.0.0', '[::]'):
             found, = self.problems(portal=f'{address}:3260')
             self.assertIn('target_ip_address', found)
+
+
+class GroupsTest(base.CloudTestCase):
+
+    def test_disks_with_different_blocks(self) -> None:
+        host = self.a.process.world.host
+        report = dataclasses.replace(host.group.report(), disks=(
+            '/dev/null', '/dev/zero', '[unknown]'))
+        sizes = {'/dev/null': 4096, '/dev/zero': 512, '[unknown]': 1}
+        with mock.patch.object(self.a.group, 'report', lambda: report), (
+                mock.patch.object(lvm, 'block_size', sizes.__getitem__)):
+            found, = preflight._check_groups(host)
+        self.assertIn('512 and of 4096 bytes', found)
 
 
 class CommandsTest(base.TestCase):
