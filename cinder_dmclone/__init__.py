@@ -25,6 +25,7 @@ and never in a circle (``tests/unit/test_layers.py`` reads this map)::
 
     0 sysfs           what any user may read of the kernel
     0 records         what is written down about a volume
+    0 marks           what a port says of its own calls
     0 names           names of everything that is made
     0 units           sizes that know what they count
     0 deadlines       how long a call may take, and who waits for whom

@@ -10,6 +10,7 @@ from cinder import coordination
 from tooz import coordination as tooz_coordination
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.marks import reads
 
 # With the node: a backend of [coordination] may be shared by all nodes, and a
 # node asks others while it holds its own lock.
@@ -22,6 +23,7 @@ class Locks:
     def __init__(self, node: str) -> None:
         self._node = node
 
+    @reads
     @contextlib.contextmanager
     def volume(self, volume_id: str, seconds: float) -> typing.Iterator[None]:
         """Hold the volume's lock.

@@ -27,6 +27,7 @@ from cinder_dmclone.database import rows
 from cinder_dmclone.database import services
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
+from cinder_dmclone.marks import reads
 from cinder_dmclone import records
 from cinder_dmclone.releases import db_api
 from cinder_dmclone.releases import models
@@ -50,11 +51,13 @@ class RowStore:
         self._sleep = sleep
         self._services = services.Services()
 
+    @reads
     def get(self, volume_id: str) -> rows.Row | None:
         """The row with this id, a deleted one too; None if there is none."""
         found = self.find([volume_id])
         return found[0] if found else None
 
+    @reads
     def find(self, volume_ids: typing.Iterable[str]) -> list[rows.Row]:
         """The rows with these ids, deleted ones too.
 
@@ -66,6 +69,7 @@ class RowStore:
                     models.Volume.id.in_(wanted[start:start + AT_ONCE]),
                     wanted)]
 
+    @reads
     def homes(self, node: str, lvs: typing.Iterable[str]) -> list[rows.Row]:
         """The rows of a node's living volumes that are one of these LVs.
 

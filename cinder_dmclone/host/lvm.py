@@ -17,6 +17,7 @@ import time
 from typing import Any, Callable, Iterable, Iterator, Self
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.marks import reads
 from cinder_dmclone.privileged import block
 from cinder_dmclone.privileged import lvm
 from cinder_dmclone.sysfs import block_device
@@ -149,6 +150,7 @@ class VolumeGroup:
         self._changing = threading.Lock()
         self._kept: _Kept | None = None
 
+    @reads
     def report(self) -> Report:
         """Everything about the group, in one process at most.
 
@@ -201,6 +203,7 @@ class VolumeGroup:
         self._changes += 1
         self._kept = None
 
+    @reads
     def changed_token(self) -> str | None:
         """A cheap look whether a report is still good; starts no process.
 
@@ -278,6 +281,7 @@ class VolumeGroup:
         """Overwrite a volume with zeros, durably."""
         lvm.zero(self.name, name)
 
+    @reads
     def read_head(self, name: str, size: int) -> bytes:
         """The first ``size`` bytes (a multiple of 4096) from the disk."""
         return lvm.read_head(self.name, name, size)

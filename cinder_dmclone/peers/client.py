@@ -17,9 +17,10 @@ from oslo_config import cfg
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
+from cinder_dmclone.database import services
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
-from cinder_dmclone.database import services
+from cinder_dmclone.marks import reads
 from cinder_dmclone.peers import messages
 from cinder_dmclone import records
 
@@ -43,20 +44,24 @@ class Peers:
         return rpc.get_client(messaging.Target(topic=messages.TOPIC,
                                                version=messages.VERSION))
 
+    @reads
     def node_of(self, host: str) -> str | None:
         """The node on a connector's host; None if it has no such backend."""
         node = f'{host}@{self._backend}'
         return node if self._services.get(node) else None
 
+    @reads
     def is_up(self, node: str) -> bool:
         """Whether the node's service reports in (``service_down_time``)."""
         service = self._services.get(node)
         return bool(service and service.is_up)
 
+    @reads
     def identity(self, node: str) -> messages.Identity:
         """Who ``node`` is; it may be full."""
         return messages.Identity(**self._call(node, 'identity'))
 
+    @reads
     def room(self, node: str, size: int) -> messages.Room:
         """What ``node`` could take in, for a volume of ``size`` bytes.
 
@@ -92,10 +97,12 @@ class Peers:
         """Let ``node`` destroy a copy whose offer was withdrawn."""
         self._call(node, 'discard', volume=volume, lv=lv)
 
+    @reads
     def agrees(self, node: str, volume: str, lv: records.Location) -> bool:
         """Whether the home node agrees that a copy is not needed."""
         return self._call(node, 'agrees', volume=volume, lv=str(lv))
 
+    @reads
     def show(self, node: str, lv: str) -> messages.Shown:
         """What ``node`` has under this LV uuid, now."""
         return messages.Shown(**self._call(node, 'show', lv=lv))

@@ -17,6 +17,7 @@ from cinder_dmclone.host.dm.status import MultipathStatus
 from cinder_dmclone.host.dm.table import Clone
 from cinder_dmclone.host.dm.table import Multipath
 from cinder_dmclone.host.dm.table import Table
+from cinder_dmclone.marks import reads
 from cinder_dmclone.privileged import block
 from cinder_dmclone.privileged import dm
 
@@ -67,6 +68,7 @@ class DeviceMapper:
         self._sleep = sleep
         self._monotonic = monotonic
 
+    @reads
     def devices(self, lv: str = '') -> dict[str, Device]:
         """Our devices by name; starts no process.
 
@@ -78,6 +80,7 @@ class DeviceMapper:
     def _find(self, name: str) -> Device | None:
         return next(iter(map(_device, dm.inspect(name))), None)
 
+    @reads
     def devnum(self, name: str) -> str:
         """'major:minor' of a device that must exist.
 
@@ -88,6 +91,7 @@ class DeviceMapper:
             raise exceptions.NoSuchDevice(device=name)
         return device.devnum
 
+    @reads
     def open_count(self, devnum: str) -> int:
         """Openers of a dm device, in the kernel and outside; also an LV's."""
         return dm.open_count(devnum)
@@ -152,6 +156,7 @@ class DeviceMapper:
                     raise
                 self._sleep(_BUSY_PAUSE)
 
+    @reads
     def link(self, name: str) -> str:
         """A path to a device that its user may make lead elsewhere.
 
@@ -171,6 +176,7 @@ class DeviceMapper:
         """
         return CloneStatus.parse(_parameters(dm.status(name, flush), 'clone'))
 
+    @reads
     def writes_under_way(self, devnum: str) -> int:
         """How many writes to a device have not been answered yet."""
         try:
@@ -198,6 +204,7 @@ class DeviceMapper:
         """
         dm.hide_discards(name)
 
+    @reads
     def targets(self) -> set[str]:
         """The target types that the kernel has."""
         return set(dm.targets())

@@ -10,6 +10,7 @@ from typing import Iterable
 from oslo_privsep import comm
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.marks import reads
 from cinder_dmclone.privileged import lio
 
 
@@ -84,6 +85,7 @@ class Exporter:
                        f'({error.strerror})') from None
         self.load()
 
+    @reads
     def load(self) -> None:
         """Load what exporting needs of the kernel; idempotent.
 
@@ -99,6 +101,7 @@ class Exporter:
         except comm.PrivsepTimeout:
             raise self._stuck() from None
 
+    @reads
     def list(self, lv: str = '', iqns: Iterable[str] = ()
              ) -> dict[str, ExportState]:
         """Every target of ours by IQN, and what is left of such ones.

@@ -14,6 +14,7 @@ import time
 from oslo_log import log as logging
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.marks import reads
 from cinder_dmclone.privileged import iscsi
 from cinder_dmclone.sysfs import sessions
 from cinder_dmclone.sysfs.sessions import Disk
@@ -86,15 +87,18 @@ class Importer:
                 '/proc/net/unix').read_text():
             raise exceptions.InitiatorUnusable(reason='iscsid is not running')
 
+    @reads
     def initiator(self) -> str:
         """Name of this node's initiator, in lower case as targets see it."""
         return iscsi.initiator_name()
 
+    @reads
     def disk(self, iqn: str) -> Disk | None:
         """The imported disk, None without a session or before its scan."""
         session = sessions.find(iqn)
         return session.disk if session else None
 
+    @reads
     def disks(self) -> dict[str, Disk | None]:
         """What ``disk`` says of all sessions, by IQN, looked at once."""
         return {session.iqn: session.disk
@@ -149,6 +153,7 @@ class Importer:
                 lender.silent_until = time.monotonic() + SILENT_SECONDS
                 raise silent from error
 
+    @reads
     def verify(self, source: Source, disk: Disk) -> None:
         """Ask the disk itself whether it is the source's.
 

@@ -11,19 +11,16 @@ import typing
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.peers import client
+from cinder_dmclone.ports import Host
+from cinder_dmclone.world import World
 from oslo_messaging._drivers import common as messaging_common
 from oslo_serialization import jsonutils
 
 if typing.TYPE_CHECKING:
     from tests.unit.fake import cloud
 
-# Calls that change nothing outside their process: a crash before one is a
-# crash before the next change.
-READS = frozenset((
-    'report', 'changed_token', 'read_head', 'devices', 'devnum', 'open_count',
-    'targets', 'list', 'initiator', 'sessions', 'records', 'disk', 'disks',
-    'get', 'find', 'homes', 'node_of', 'is_up', 'verify', 'volume', 'room',
-    'agrees', 'identity', 'show', 'writes_under_way', 'load', 'link'))
+# The product's class of each port.
+CLASSES = typing.get_type_hints(Host) | typing.get_type_hints(World)
 
 
 class Killed(BaseException):
@@ -41,7 +38,8 @@ class Call:
 
     @property
     def reads(self) -> bool:
-        return self.method in READS
+        method = getattr(CLASSES[self.port], self.method, None)
+        return getattr(method, 'reads', False)
 
     def __str__(self) -> str:
         return f'{self.node}: {self.port}.{self.method}'
