@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps that ``decide`` names, one function each.
+"""The actions that ``decide`` names, one function each.
 
-Every step is idempotent and leaves what the next decision understands if it
+Every action is idempotent and leaves what the next decision understands if it
 is interrupted. The caller holds the volume's lock.
 """
 
@@ -13,8 +13,8 @@ from oslo_log import log as logging
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
+from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
-from cinder_dmclone.reconcile.decision import Step
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import coordinator
@@ -31,12 +31,36 @@ LOG = logging.getLogger(__name__)
 Facts = observed.Facts
 
 
+# Those that a request does not run ahead of: what is open is settled first.
+SETTLING: set[Action] = set()
+# Those that end with an LV that goes.
+REMOVALS = frozenset((Action.RELEASE, Action.ERASE))
+
+_Function = typing.Callable[[World, Decision, Facts], None]
+_FUNCTIONS: dict[Action, _Function] = {}
+
+
+def performs(*actions: Action, settles: bool = False) -> typing.Callable[
+        [_Function], _Function]:
+    """Register the function of actions.
+
+    :param settles: whether a request must not run ahead of them
+    """
+    def register(function: _Function) -> _Function:
+        _FUNCTIONS.update(dict.fromkeys(actions, function))
+        if settles:
+            SETTLING.update(actions)
+        return function
+    return register
+
+
 def take(world: World, decision: Decision, known: Facts) -> None:
     """Do what was decided."""
     LOG.info('LV %(lv)s: %(step)s%(why)s',
              {'lv': known.unit.lv, 'step': decision.step.value,
               'why': f' ({decision.why})' if decision.why else ''})
-    _STEPS[decision.step](world, decision, known)
+    assert isinstance(decision.step, Action)
+    _FUNCTIONS[decision.step](world, decision, known)
 
 
 def _row(known: Facts) -> rows.Row:
@@ -44,23 +68,28 @@ def _row(known: Facts) -> rows.Row:
     return known.row
 
 
+@performs(Action.WITHDRAW, settles=True)
 def _withdraw(world: World, decision: Decision, known: Facts) -> None:
     coordinator.withdraw(world, _row(known))
 
 
+@performs(Action.RECLAIM, settles=True)
 def _reclaim(world: World, decision: Decision, known: Facts) -> None:
     for tag in decision.lent:
         lender.reclaim(world, known.unit, tag)
 
 
+@performs(Action.ADOPT, settles=True)
 def _adopt(world: World, decision: Decision, known: Facts) -> None:
     borrower.adopt(world, known.unit, _row(known))
 
 
+@performs(Action.ASSEMBLE, settles=True)
 def _assemble(world: World, decision: Decision, known: Facts) -> None:
     clones.assemble(world.host, known.unit)
 
 
+@performs(Action.RECONNECT)
 def _reconnect(world: World, decision: Decision, known: Facts) -> None:
     # Where the server is, or will be: there I/O waits, elsewhere it fails.
     queue = known.home or bool(known.unit.tags.copy)
@@ -70,10 +99,12 @@ def _reconnect(world: World, decision: Decision, known: Facts) -> None:
             reason='the lender cannot be reached')
 
 
+@performs(Action.HYDRATE)
 def _hydrate(world: World, decision: Decision, known: Facts) -> None:
     clones.hydrate(world.host, known.unit)
 
 
+@performs(Action.FINISH)
 def _finish(world: World, decision: Decision, known: Facts) -> None:
     if not clones.is_complete(world.host, known.unit):
         raise exceptions.NotYet(
@@ -86,27 +117,33 @@ def _finish(world: World, decision: Decision, known: Facts) -> None:
         world.peers.nudge(source.node, _row(known).id)
 
 
+@performs(Action.PAUSE)
 def _pause(world: World, decision: Decision, known: Facts) -> None:
     teardown.quiesce(world.host, known.unit)
 
 
+@performs(Action.REARM)
 def _rearm(world: World, decision: Decision, known: Facts) -> None:
     write_gate.rearm(world.host, known.unit)
 
 
+@performs(Action.REJECT)
 def _reject(world: World, decision: Decision, known: Facts) -> None:
     write_gate.reject(world.host, known.unit)
 
 
+@performs(Action.OPEN, settles=True)
 def _open(world: World, decision: Decision, known: Facts) -> None:
     write_gate.open(world.host, known.unit)
 
 
+@performs(Action.FENCE)
 def _fence(world: World, decision: Decision, known: Facts) -> None:
     for front in decision.drop:
         write_gate.fence(world.host, known.unit, front)
 
 
+@performs(Action.COMPLETE)
 def _complete(world: World, decision: Decision, known: Facts) -> None:
     row = _row(known)
     teardown.dismantle(world.host, known.unit)
@@ -115,6 +152,7 @@ def _complete(world: World, decision: Decision, known: Facts) -> None:
         world.peers.nudge(row.source.node, row.id)
 
 
+@performs(Action.CONSUMERS, settles=True)
 def _consumers(world: World, decision: Decision, known: Facts) -> None:
     unit = known.unit
     for name in decision.drop:
@@ -125,38 +163,19 @@ def _consumers(world: World, decision: Decision, known: Facts) -> None:
         exports.export(world.host, unit, _row(known).id, decision.initiators)
 
 
+@performs(Action.LEND)
 def _lend(world: World, decision: Decision, known: Facts) -> None:
     for tag in decision.lent:
         exports.export_loan(world.host, known.unit, tag)
 
 
+# The LV itself goes after it was erased, without the lock.
+@performs(Action.RELEASE, Action.ERASE)
 def _strip(world: World, decision: Decision, known: Facts) -> None:
     teardown.strip(world.host, known.unit)
 
 
+@performs(Action.DISCARD)
 def _discard(world: World, decision: Decision, known: Facts) -> None:
     write_gate.give_up(world.host, known.unit)
     teardown.teardown(world.host, known.unit)
-
-
-_STEPS: dict[Step, typing.Callable[[World, Decision, Facts], None]] = {
-    Step.WITHDRAW: _withdraw,
-    Step.RECLAIM: _reclaim,
-    Step.ADOPT: _adopt,
-    Step.ASSEMBLE: _assemble,
-    Step.RECONNECT: _reconnect,
-    Step.HYDRATE: _hydrate,
-    Step.FINISH: _finish,
-    Step.COMPLETE: _complete,
-    Step.PAUSE: _pause,
-    Step.REARM: _rearm,
-    Step.REJECT: _reject,
-    Step.OPEN: _open,
-    Step.FENCE: _fence,
-    Step.CONSUMERS: _consumers,
-    Step.LEND: _lend,
-    # The LV itself goes after it was erased, without the lock.
-    Step.RELEASE: _strip,
-    Step.ERASE: _strip,
-    Step.DISCARD: _discard,
-}

@@ -21,6 +21,8 @@ from cinder_dmclone import names
 from cinder_dmclone.ports import Host
 from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile import decision
+from cinder_dmclone.reconcile.decision import Action
+from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import inspect
@@ -30,12 +32,11 @@ from cinder_dmclone.world import World
 LOG = logging.getLogger(__name__)
 
 Decision = decision.Decision
-Step = decision.Step
 
 # Assemble, lend or make a front, and see that this was all.
 _MOST_STEPS = 4
 
-_TAKEN = (Step.ASSEMBLE, Step.LEND, Step.CONSUMERS)
+_TAKEN = (Action.ASSEMBLE, Action.LEND, Action.CONSUMERS)
 
 
 def decide(host: str, unit: state.Unit) -> Decision:
@@ -47,19 +48,20 @@ def decide(host: str, unit: state.Unit) -> Decision:
     """
     tags = unit.tags
     if unit.unreadable:
-        return Decision(Step.REPORT, unit.unreadable)
+        return Decision(Verdict.REPORT, unit.unreadable)
     if not tags.own or tags.copy:
-        return Decision(Step.WAIT, 'whether it is the volume, the row knows')
+        return Decision(Verdict.WAIT,
+                        'whether it is the volume, the row knows')
     if tags.source and not unit.assembled:
-        return Decision(Step.ASSEMBLE)
+        return Decision(Action.ASSEMBLE)
     if tags.lent:
         missing = tuple(loan for tag in tags.lent
                         for loan in unit.missing_loans(tag.borrower))
-        return Decision(Step.LEND if missing else Step.REST, lent=missing)
+        return Decision(Action.LEND if missing else Verdict.REST, lent=missing)
     if unit.of_kind(names.Kind.FRONT, *names.GATE):
-        return Decision(Step.REST)
+        return Decision(Verdict.REST)
     front = names.front(host, unit.lv)
-    return Decision(Step.CONSUMERS, make=frozenset([front]))
+    return Decision(Action.CONSUMERS, make=frozenset([front]))
 
 
 def activate_volumes(host: Host) -> dict[str, str]:
@@ -130,7 +132,7 @@ def _bring_up(world: World, unit: state.Unit) -> None:
 
 def _decide(world: World, unit: state.Unit) -> Decision:
     found = decide(world.settings.host, unit)
-    if found.step is Step.REPORT:
+    if found.step is Verdict.REPORT:
         raise exceptions.BadRecord(record=unit.lv, reason=found.why)
     return found
 

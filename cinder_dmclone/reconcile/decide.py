@@ -9,38 +9,39 @@ absence of evidence.
 from __future__ import annotations
 
 from cinder_dmclone.database import rows
-from cinder_dmclone.reconcile import new_copy
+from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
-from cinder_dmclone.reconcile.decision import Step
+from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import home
-from cinder_dmclone.reconcile import old_copy
+from cinder_dmclone.reconcile import new_copy
 from cinder_dmclone.reconcile.observed import Facts
+from cinder_dmclone.reconcile import old_copy
 
 
 def decide(facts: Facts) -> Decision:
     """The next step for ``facts.unit``."""
     unit, row = facts.unit, facts.row
     if unit.unreadable:
-        return Decision(Step.REPORT, unit.unreadable)
+        return Decision(Verdict.REPORT, unit.unreadable)
     if unit.data is None and not facts.home:
         return _without_lv(facts)
     if row is None:
         return Decision(
-            Step.REPORT, 'the database knows nothing of this LV: it has no '
+            Verdict.REPORT, 'the database knows nothing of this LV: it has no '
             'row of the volume that the tags name, not even a deleted one, '
             'and no volume of this node is this LV; nothing is deleted '
             'without proof')
     if facts.rivals:
-        return Decision(Step.REPORT, 'several volumes claim this LV')
+        return Decision(Verdict.REPORT, 'several volumes claim this LV')
     # A row without a record is one whose creation did not end.
     if row.provider_id and unit.tags.generation > row.generation:
         return Decision(
-            Step.REPORT, f'the LV has generation {unit.tags.generation}, the '
-            f'database {row.generation}: the database went back in time')
+            Verdict.REPORT, f'the LV has generation {unit.tags.generation}, '
+            f'the database {row.generation}: the database went back in time')
     if row.deleted:
         return _deleted(facts, row)
     if row.status == 'deleting' and facts.home:
-        return Decision(Step.WAIT, 'the volume is being deleted')
+        return Decision(Verdict.WAIT, 'the volume is being deleted')
     return home.decide(facts, row) if facts.home else _elsewhere(facts, row)
 
 
@@ -48,17 +49,17 @@ def _without_lv(facts: Facts) -> Decision:
     unit = facts.unit
     if unit.meta or unit.devices:
         # Teardown removes the data LV last: this is not ours to explain.
-        return Decision(Step.REPORT, 'the data LV is gone, what was built '
+        return Decision(Verdict.REPORT, 'the data LV is gone, what was built '
                         'on it is still there')
-    return Decision(Step.REST)
+    return Decision(Verdict.REST)
 
 
 def _deleted(facts: Facts, row: rows.Row) -> Decision:
     concerned = (row.owner, row.source, row.offer)
     if facts.here in concerned or not facts.unit.tags.own or (
             facts.unit.tags.lent):
-        return Decision(Step.ERASE, 'the volume was deleted')
-    return Decision(Step.REPORT, 'a deleted volume that was last owned by '
+        return Decision(Action.ERASE, 'the volume was deleted')
+    return Decision(Verdict.REPORT, 'a deleted volume that was last owned by '
                     f'{row.owner} left this LV, which claims to own it')
 
 
@@ -71,6 +72,6 @@ def _elsewhere(facts: Facts, row: rows.Row) -> Decision:
         return new_copy.decide(facts, row)
     if unit.tags.own:
         return Decision(
-            Step.REPORT, f'the LV claims to be the volume, the row says '
+            Verdict.REPORT, f'the LV claims to be the volume, the row says '
             f'{row.owner}; it is kept without a front')
-    return Decision(Step.REPORT, f'unknown LV of a volume of {row.owner}')
+    return Decision(Verdict.REPORT, f'unknown LV of a volume of {row.owner}')

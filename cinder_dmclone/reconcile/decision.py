@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps there are, and a decision for one of them."""
+"""A decision: a verdict, a question to another node, or an action."""
 
 from __future__ import annotations
 
@@ -12,15 +12,26 @@ from cinder_dmclone import records
 from cinder_dmclone.stack import state
 
 
-class Step(enum.Enum):
-    """The actions there are. Each is idempotent and safe to repeat."""
+class Verdict(enum.Enum):
+    """Nothing is done now."""
 
     REST = 'nothing to do'
     WAIT = 'look again soon'
     WATCH = 'look again, seldom'
     REPORT = 'cannot be decided here; keep everything, tell the operator'
-    ASK_AGREE = 'ask the home node whether an offered copy may go'
-    ASK_SHOW = 'ask another node to show its LV'
+
+
+class Question(enum.Enum):
+    """What only another node knows."""
+
+    AGREE = 'ask the home node whether an offered copy may go'
+    SHOW = 'ask another node to show its LV'
+    CLAIM = 'ask the owner to hand over: a server writes here'
+
+
+class Action(enum.Enum):
+    """What is done here. Each is idempotent and safe to repeat."""
+
     WITHDRAW = 'take the offer back'
     RECLAIM = 'forget a loan that never came to be'
     ADOPT = 'become the owner that the row already names'
@@ -30,7 +41,6 @@ class Step(enum.Enum):
     FINISH = 'swap the clone for the data LV'
     COMPLETE = 'drop what is left of the hydration and record its end'
     PAUSE = 'let reads through this copy fail until its lender is back'
-    CLAIM = 'ask the owner to hand over: a server writes here'
     REARM = 'let the next write be reported'
     REJECT = 'answer a write with an error: no server can be here yet'
     OPEN = 'open the gate of the front'
@@ -42,9 +52,15 @@ class Step(enum.Enum):
     ERASE = 'delete an LV whose volume was deleted'
 
 
+Step = Verdict | Question | Action
+
+
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """A step, why, and what it needs."""
+    """A step, why, and what it needs.
+
+    :ivar ask: whom to ask, and about which LV
+    """
 
     step: Step
     why: str = ''
@@ -59,10 +75,10 @@ def finished(unit: state.Unit) -> Decision | None:
     """What to do about a clone that copies no more, None if it does."""
     if unit.clone is None or unit.clone.mode is not status.Mode.RW:
         return Decision(
-            Step.REPORT, 'the clone cannot write its metadata; both copies '
+            Verdict.REPORT, 'the clone cannot write its metadata; both copies '
             'are kept')
     if unit.clone.complete:
-        return Decision(Step.FINISH, 'all regions are here')
+        return Decision(Action.FINISH, 'all regions are here')
     return None
 
 
@@ -70,5 +86,5 @@ def copying(unit: state.Unit) -> Decision:
     """What to do about a clone whose lender can be read."""
     assert unit.clone is not None
     if not unit.clone.hydration:
-        return Decision(Step.HYDRATE)
-    return Decision(Step.WAIT, 'hydrating')
+        return Decision(Action.HYDRATE)
+    return Decision(Verdict.WAIT, 'hydrating')

@@ -6,8 +6,10 @@ from __future__ import annotations
 from cinder_dmclone.database import rows
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import decision
+from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
-from cinder_dmclone.reconcile.decision import Step
+from cinder_dmclone.reconcile.decision import Question
+from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone import records
 from cinder_dmclone.stack.state import Unit
@@ -22,20 +24,20 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     unit = facts.unit
     if unit.data is None:
         return Decision(
-            Step.REPORT, 'the LV of this volume is gone'
+            Verdict.REPORT, 'the LV of this volume is gone'
             + (f'; its source {row.source} is kept' if row.source else ''))
     if row.offer and (facts.overdue or not row.migration):
-        return Decision(Step.WITHDRAW, f'nobody works on offer {row.offer}')
+        return Decision(Action.WITHDRAW, f'nobody works on offer {row.offer}')
     if not unit.tags.own and not unit.tags.copy and row.source:
-        return Decision(Step.REPORT, 'the LV has lost its tags; whether it '
+        return Decision(Verdict.REPORT, 'the LV has lost its tags; whether it '
                         'is complete is not known')
     if unit.tags.copy or not unit.tags.own:
-        return Decision(Step.ADOPT, 'the row names this LV the volume')
+        return Decision(Action.ADOPT, 'the row names this LV the volume')
     stale = [tag for tag in unit.tags.lent if tag.borrower != row.offer]
     if stale:
         return _stale_loan(facts, stale[0])
     if _gate_in_the_way(unit, row):
-        return Decision(Step.OPEN, 'the volume is here')
+        return Decision(Action.OPEN, 'the volume is here')
     if unit.tags.source:
         return _hydrating(facts, row)
     lend = _lend_offered(unit, row)
@@ -43,7 +45,7 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
         return lend
     if row.source or unit.meta or unit.of_kind(names.Kind.CLONE,
                                                names.Kind.SOURCE):
-        return Decision(Step.COMPLETE, 'hydration has finished')
+        return Decision(Action.COMPLETE, 'hydration has finished')
     return _consumers(facts, row)
 
 
@@ -61,7 +63,7 @@ def _gate_in_the_way(unit: Unit, row: rows.Row) -> bool:
 
 def _lend_offered(unit: Unit, row: rows.Row) -> Decision | None:
     loans = row.offer and unit.missing_loans(row.offer)
-    return Decision(Step.LEND, lent=loans) if loans else None
+    return Decision(Action.LEND, lent=loans) if loans else None
 
 
 def _stale_loan(facts: Facts, tag: records.Lent) -> Decision:
@@ -72,14 +74,14 @@ def _stale_loan(facts: Facts, tag: records.Lent) -> Decision:
     """
     shown = facts.shown.get(tag.borrower)
     if shown is None:
-        return Decision(Step.ASK_SHOW, ask=tag.borrower, why='the row knows '
+        return Decision(Question.SHOW, ask=tag.borrower, why='the row knows '
                         f'nothing of the loan to {tag.borrower}')
     if shown.group != tag.group or shown.state not in ('missing', 'copy'):
         return Decision(
-            Step.REPORT, f'{tag.borrower} is {shown.state} and may have '
+            Verdict.REPORT, f'{tag.borrower} is {shown.state} and may have '
             'newer data, the row knows nothing of it: the database went '
             'back in time')
-    return Decision(Step.RECLAIM, 'the offer was withdrawn', lent=(tag,))
+    return Decision(Action.RECLAIM, 'the offer was withdrawn', lent=(tag,))
 
 
 def _hydrating(facts: Facts, row: rows.Row) -> Decision:
@@ -88,24 +90,24 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
     assert source is not None
     if row.source != unit.tags.hydrates_from:
         return Decision(
-            Step.REPORT, f'the LV hydrates from {source.node}/{source.lv}, '
+            Verdict.REPORT, f'the LV hydrates from {source.node}/{source.lv}, '
             f'the row says {row.source}')
     if not unit.assembled:
-        return Decision(Step.ASSEMBLE)
+        return Decision(Action.ASSEMBLE)
     lend = _lend_offered(unit, row)
     if lend:
         return lend
     finished = decision.finished(unit)
-    if finished and finished.step is Step.FINISH and row.offer:
+    if finished and finished.step is Action.FINISH and row.offer:
         # The gate that is ready for the server's move leads to the clone.
         return _consumers(facts, row)
     if finished:
         return finished
     consumers = _consumers(facts, row)
-    if consumers.step is Step.CONSUMERS:
+    if consumers.step is Action.CONSUMERS:
         return consumers
     if not unit.has_path or not unit.queues:
-        return Decision(Step.RECONNECT, 'the path to the lender is lost')
+        return Decision(Action.RECONNECT, 'the path to the lender is lost')
     return decision.copying(unit)
 
 
@@ -140,17 +142,17 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     drop = {name for name in drop
             if name in unit.devices and not unit.is_held(name)}
     if make or drop:
-        return Decision(Step.CONSUMERS, make=frozenset(make),
+        return Decision(Action.CONSUMERS, make=frozenset(make),
                         drop=frozenset(drop), initiators=frozenset(remote))
     pending = any(a.status != 'attached' for a in row.attachments)
     leftover = not row.attachments and unit.of_kind(*names.WRITERS)
     if remote:
         # Nothing tells when somebody else takes away what LIO has, and its
         # initiator lets I/O fail after two minutes.
-        return Decision(Step.WAIT, 'it is served from here')
+        return Decision(Verdict.WAIT, 'it is served from here')
     if pending or leftover or row.offer:
-        return Decision(Step.WATCH, 'an attachment is not settled')
-    return Decision(Step.REST)
+        return Decision(Verdict.WATCH, 'an attachment is not settled')
+    return Decision(Verdict.REST)
 
 
 def _in_place(attachment: rows.Attachment, row: rows.Row, host: str) -> bool:

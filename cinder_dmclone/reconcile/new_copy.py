@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import names
+from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
-from cinder_dmclone.reconcile.decision import Step
+from cinder_dmclone.reconcile.decision import Question
+from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile.observed import Facts
 
 
@@ -16,10 +18,10 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
         return _offered(facts, row)
     agreed = facts.agreed.get(row.node)
     if agreed is None:
-        return Decision(Step.ASK_AGREE, ask=row.owner)
+        return Decision(Question.AGREE, ask=row.owner)
     if agreed:
-        return Decision(Step.DISCARD, 'its offer was withdrawn')
-    return Decision(Step.WAIT, f'{row.node} still works on this copy')
+        return Decision(Action.DISCARD, 'its offer was withdrawn')
+    return Decision(Verdict.WAIT, f'{row.node} still works on this copy')
 
 
 def _offered(facts: Facts, row: rows.Row) -> Decision:
@@ -33,10 +35,10 @@ def _offered(facts: Facts, row: rows.Row) -> Decision:
     if unit.write_waits:
         attachment = row.migration
         if attachment and attachment.status == 'attached':
-            return Decision(Step.CLAIM, 'a server writes', ask=row.owner)
-        return Decision(Step.REJECT, 'the attachment is not complete')
+            return Decision(Question.CLAIM, 'a server writes', ask=row.owner)
+        return Decision(Action.REJECT, 'the attachment is not complete')
     if unit.alarmed:
-        return Decision(Step.REARM, 'nothing waits any more')
+        return Decision(Action.REARM, 'nothing waits any more')
     if unit.of_kind(names.Kind.HOLD) and unit.assembled and not unit.has_path:
-        return Decision(Step.RECONNECT, 'the path to the lender is lost')
-    return Decision(Step.WAIT, 'the copy is being prepared')
+        return Decision(Action.RECONNECT, 'the path to the lender is lost')
+    return Decision(Verdict.WAIT, 'the copy is being prepared')

@@ -12,8 +12,10 @@ from cinder_dmclone.database import rows
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import decision
+from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
-from cinder_dmclone.reconcile.decision import Step
+from cinder_dmclone.reconcile.decision import Question
+from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone import records
 from cinder_dmclone.stack.state import Unit
@@ -24,7 +26,7 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     unit = facts.unit
     writers = unit.of_kind(*names.WRITERS)
     stale = _stale_writers(unit, row, writers) if writers else None
-    if stale and stale.step is not Step.WAIT:
+    if stale and stale.step is not Verdict.WAIT:
         return stale
     if facts.here == row.source:
         return _serve(unit, row.owner)
@@ -34,23 +36,24 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
         needed = _discharge(facts, row, tag)
         if needed:
             return needed
-    return stale or Decision(Step.RELEASE, 'those it was lent to are complete')
+    return stale or Decision(Action.RELEASE,
+                             'those it was lent to are complete')
 
 
 def _stale_writers(unit: Unit, row: rows.Row,
                    writers: list[names.DeviceName]) -> Decision:
     held = [name for name in writers if unit.is_held(name)]
     if not held:
-        return Decision(Step.CONSUMERS, drop=frozenset(writers))
+        return Decision(Action.CONSUMERS, drop=frozenset(writers))
     open_fronts = [name for name in held if name.kind is names.Kind.FRONT
                    and not unit.fenced(name)]
     if open_fronts:
-        return Decision(Step.FENCE, f'{row.owner} is the volume',
+        return Decision(Action.FENCE, f'{row.owner} is the volume',
                         drop=frozenset(open_fronts))
     if any(name.kind is not names.Kind.FRONT for name in held):
-        return Decision(Step.REPORT, f'{held[0]} is open on a copy that is '
+        return Decision(Verdict.REPORT, f'{held[0]} is open on a copy that is '
                         f'no longer the volume ({row.owner} is)')
-    return Decision(Step.WAIT, f'a server that has moved to {row.node} '
+    return Decision(Verdict.WAIT, f'a server that has moved to {row.node} '
                     'still has its device here')
 
 
@@ -59,7 +62,7 @@ def _discharge(facts: Facts, row: rows.Row,
     """Why a loan still needs this LV; None if it does not."""
     shown = facts.shown.get(tag.borrower)
     if shown is None:
-        return Decision(Step.ASK_SHOW, ask=tag.borrower)
+        return Decision(Question.SHOW, ask=tag.borrower)
     if shown.group == tag.group and shown.state in ('copy', 'hydrating'):
         return _serve(facts.unit, tag.borrower)
     doubt = _doubt(facts.unit, tag.borrower, tag.generation, tag.group,
@@ -67,14 +70,14 @@ def _discharge(facts: Facts, row: rows.Row,
     if doubt is None:
         return None
     if tag.borrower == row.owner or shown.state != 'missing':
-        return Decision(Step.REPORT, f'{doubt}; this copy is kept')
+        return Decision(Verdict.REPORT, f'{doubt}; this copy is kept')
     # The borrower has passed the volume on and is gone itself: only the
     # volume's owner can prove that nobody needs either.
     owner = facts.shown.get(row.owner)
     if owner is None:
-        return Decision(Step.ASK_SHOW, ask=row.owner)
+        return Decision(Question.SHOW, ask=row.owner)
     doubt = _doubt(facts.unit, row.owner, row.generation, None, owner)
-    return doubt and Decision(Step.REPORT, f'{doubt}; this copy is kept')
+    return doubt and Decision(Verdict.REPORT, f'{doubt}; this copy is kept')
 
 
 def _doubt(unit: Unit, who: records.Location, generation: int,
@@ -104,19 +107,19 @@ def _serve(unit: Unit, borrower: records.Location) -> Decision:
     the borrower, where the server is, lets them wait.
     """
     if unit.tags.source and not unit.assembled:
-        return Decision(Step.ASSEMBLE)
+        return Decision(Action.ASSEMBLE)
     missing = unit.missing_loans(borrower)
     if missing:
-        return Decision(Step.LEND, lent=missing)
-    wait = Decision(Step.WAIT, f'{borrower} hydrates from here')
+        return Decision(Action.LEND, lent=missing)
+    wait = Decision(Verdict.WAIT, f'{borrower} hydrates from here')
     if not unit.tags.source:
         left = unit.meta or unit.of_kind(names.Kind.CLONE, names.Kind.SOURCE)
-        return Decision(Step.COMPLETE) if left else wait
+        return Decision(Action.COMPLETE) if left else wait
     finished = decision.finished(unit)
     if finished:
         return finished
     if not unit.has_path:
         if unit.queues:
-            return Decision(Step.PAUSE, 'the path to the lender is lost')
-        return Decision(Step.RECONNECT, 'the path to the lender is lost')
+            return Decision(Action.PAUSE, 'the path to the lender is lost')
+        return Decision(Action.RECONNECT, 'the path to the lender is lost')
     return decision.copying(unit)

@@ -20,7 +20,8 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile.decision import Decision
-from cinder_dmclone.reconcile.decision import Step
+from cinder_dmclone.reconcile.decision import Question
+from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import hindrances
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import offers
@@ -41,12 +42,8 @@ LONGEST_PAUSE = 15.0
 # in circles.
 MAX_STEPS = 20
 
-_ENDS = (Step.REST, Step.WAIT, Step.WATCH, Step.REPORT)
 # What only people change needs no frequent look.
-_PATIENT = (Step.WATCH, Step.REPORT)
-_SETTLING = (Step.WITHDRAW, Step.RECLAIM, Step.ADOPT, Step.ASSEMBLE,
-             Step.OPEN, Step.CONSUMERS)
-_REMOVALS = (Step.RELEASE, Step.ERASE)
+_PATIENT = (Verdict.WATCH, Verdict.REPORT)
 
 
 class Reconciler:
@@ -150,7 +147,7 @@ class Reconciler:
                 self._schedule.nominate(lv, now + schedule.SOONEST)
                 del nominated[lv]
         for lv, candidate in self._decide_all(nominated).items():
-            if candidate.step in _ENDS:
+            if isinstance(candidate.step, Verdict):
                 self._plan(candidate, nominated[lv], now)
                 continue
             with self._wake:
@@ -208,7 +205,7 @@ class Reconciler:
 
     def _work_and_plan(self, unit: state.Unit) -> None:
         lv, began = unit.lv, self._world.clock.monotonic()
-        decision = Decision(Step.WAIT)
+        decision = Decision(Verdict.WAIT)
         try:
             decision = self._work(unit)
         except Exception:
@@ -227,11 +224,11 @@ class Reconciler:
             not forgotten
         """
         lv = unit.lv
-        if decision.step is Step.REPORT:
+        if decision.step is Verdict.REPORT:
             self._report(lv, decision)
         with self._wake:
             now, plan = self._world.clock.monotonic(), self._schedule
-            if decision.step is Step.REST:
+            if decision.step is Verdict.REST:
                 self._reported.pop(lv, None)
                 plan.rest(lv, seen)
             elif unit.write_waits:
@@ -260,31 +257,31 @@ class Reconciler:
         # Almost always the row's id; the row is read under the lock only.
         volume = unit.tags.volume or lv
         answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
-        decision = Decision(Step.WAIT)
+        decision = Decision(Verdict.WAIT)
         for _ in range(MAX_STEPS):
             try:
                 decision, found = self._one_step(lv, volume, answers)
             except exceptions.VolumeLocked as error:
                 # Whoever holds it may well be doing what is needed.
                 LOG.debug('LV %s: %s', lv, error.msg)
-                return Decision(Step.WAIT, error.msg)
+                return Decision(Verdict.WAIT, error.msg)
             except exceptions.CopyUnusable as error:
                 # Nothing here gets better by itself.
-                return Decision(Step.REPORT, error.msg)
+                return Decision(Verdict.REPORT, error.msg)
             except exceptions.DMCloneException as error:
                 self._hindrances.met(lv, error)
-                return Decision(Step.WAIT, error.msg)
+                return Decision(Verdict.WAIT, error.msg)
             if found != volume:
                 volume = found
                 continue
-            if decision.step in _ENDS:
+            if isinstance(decision.step, Verdict):
                 self._hindrances.over(lv)
                 return decision
             if decision.ask and not self._ask(decision, unit, answers):
-                return Decision(Step.WAIT, 'a peer does not answer')
+                return Decision(Verdict.WAIT, 'a peer does not answer')
         LOG.error('LV %(lv)s takes no end of steps, the last is %(step)s.',
                   {'lv': lv, 'step': decision.step})
-        return Decision(Step.WAIT, 'too many steps')
+        return Decision(Verdict.WAIT, 'too many steps')
 
     def _one_step(self, lv: str, volume: str,
                   answers: dict[str, typing.Any]) -> tuple[
@@ -296,10 +293,10 @@ class Reconciler:
         with self._world.locks.volume(volume, deadlines.LOCK_SECONDS):
             decision, known = self._decide_now(lv, volume, answers)
             found = known.row.id if known.row else volume
-            idle = found != volume or decision.step in _ENDS
+            idle = found != volume or isinstance(decision.step, Verdict)
             if not idle and not decision.ask:
                 actions.take(self._world, decision, known)
-        if not idle and decision.step in _REMOVALS:
+        if not idle and decision.step in actions.REMOVALS:
             self._remove(lv, volume, answers)
         return decision, found
 
@@ -313,7 +310,7 @@ class Reconciler:
         teardown.erase(self._world.host, inspect.refresh(self._world.host, lv))
         with self._world.locks.volume(volume, deadlines.LOCK_SECONDS):
             decision, known = self._decide_now(lv, volume, answers)
-            if decision.step in _REMOVALS:
+            if decision.step in actions.REMOVALS:
                 teardown.teardown(self._world.host, known.unit)
 
     def _decide_now(self, lv: str, volume: str,
@@ -331,21 +328,20 @@ class Reconciler:
         Only the home node may hold the volume's lock meanwhile: the node
         that is asked takes none.
         """
-        ask, lv = decision.ask, unit.lv
+        ask, lv, peers = decision.ask, unit.lv, self._world.peers
         assert ask is not None
         here = records.Location(self._world.settings.node, lv)
         try:
-            if decision.step is Step.ASK_SHOW:
-                answers['shown'][ask] = self._world.peers.show(ask.node,
-                                                               ask.lv)
-            elif decision.step is Step.CLAIM:
-                assert unit.tags.volume is not None
-                self._world.peers.hand_over(
-                    ask.node, unit.tags.volume, here,
-                    self._world.settings.pool)
-            else:
-                answers['agreed'][ask.node] = self._world.peers.agrees(
-                    ask.node, unit.tags.volume or '', here)
+            match decision.step:
+                case Question.SHOW:
+                    answers['shown'][ask] = peers.show(ask.node, ask.lv)
+                case Question.AGREE:
+                    answers['agreed'][ask.node] = peers.agrees(
+                        ask.node, unit.tags.volume or '', here)
+                case Question.CLAIM:
+                    assert unit.tags.volume is not None
+                    peers.hand_over(ask.node, unit.tags.volume, here,
+                                    self._world.settings.pool)
         except (exceptions.PeerAway, exceptions.PeerRefused) as error:
             LOG.info('LV %(lv)s waits: %(error)s',
                      {'lv': lv, 'error': error.msg})
@@ -368,12 +364,12 @@ class Reconciler:
             decision, known = self._decide_now(lv, row.id, answers)
             if decision.ask and self._ask(decision, known.unit, answers):
                 continue
-            if decision.step not in _SETTLING:
+            if decision.step not in actions.SETTLING:
                 break
             try:
                 actions.take(self._world, decision, known)
             except exceptions.CopyUnusable as error:
-                decision = Decision(Step.REPORT, error.msg)
+                decision = Decision(Verdict.REPORT, error.msg)
                 break
         self.nominate(lv, seconds)
         return decision, known

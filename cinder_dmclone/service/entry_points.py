@@ -18,7 +18,7 @@ from oslo_log import log as logging
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
-from cinder_dmclone.reconcile.decision import Step
+from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.reconcile import schedule
@@ -322,7 +322,7 @@ class NodeService(answers.Answers):
 
     def _settled(self, row: rows.Row) -> observed.Facts:
         decision, known = self._loop.settle(row)
-        if decision.step is Step.REPORT or decision.ask:
+        if decision.step is Verdict.REPORT or decision.ask:
             silent = f' ({decision.ask.node} does not answer)' if (
                 decision.ask) else ''
             raise exceptions.CannotServe(volume=row.id, node=self._node,

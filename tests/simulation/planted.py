@@ -83,7 +83,7 @@ def _early_hydration(host, lv, tags, source, front, build=clones.build):
      where='crash/attach/power/before/1')
 def _careless_boot(host, unit, wise=activation.decide):
     found = wise(host, unit)
-    if found.step is not decision.Step.REST:
+    if found.step is not decision.Verdict.REST:
         return found
     return wise(host, dataclasses.replace(
         unit, tags=dataclasses.replace(unit.tags, lent=())))
@@ -106,8 +106,8 @@ def _refusing(self, row, unit, connector):
      (new_copy, '_offered'))
 def _opened(known, row):
     if known.unit.write_waits:
-        return decision.Decision(decision.Step.OPEN)
-    return decision.Decision(decision.Step.WAIT)
+        return decision.Decision(decision.Action.OPEN)
+    return decision.Decision(decision.Verdict.WAIT)
 
 
 # -- the end of a relocation ------------------------------------------------

@@ -15,6 +15,7 @@ from cinder_dmclone import deadlines
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile import decision
+from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile import home
 from cinder_dmclone.reconcile import old_copy
 from cinder_dmclone.reconcile import reconciler
@@ -25,7 +26,6 @@ from cinder_dmclone.stack import inspect
 from tests.simulation import mistakes
 
 bug = mistakes.bug
-Step = decision.Step
 
 
 class Without:
@@ -44,14 +44,14 @@ class Without:
 @bug('H3: a loan that the row does not know is forgotten',
      (home, '_stale_loan'), where='crash/attach/restore/before/0')
 def _forgotten(known, tag):
-    return decision.Decision(Step.RECLAIM, lent=(tag,))
+    return decision.Decision(Action.RECLAIM, lent=(tag,))
 
 
 @bug('H3: what has no row is deleted', (decide, 'decide'),
      where='crash/attach/empty/before/0')
 def _no_row(known, decide=decide.decide):
     if known.row is None and known.unit.data:
-        return decision.Decision(Step.ERASE)
+        return decision.Decision(Action.ERASE)
     return decide(known)
 
 

@@ -130,5 +130,5 @@ class BesideTheServiceTest(base.CloudTestCase):
         unit = state.Unit(self.volume, tags=records.Tags(
             own=records.Own(1, self.volume)), devices={
                 names.hold(self.volume): mock.Mock()})
-        self.assertIs(decision.Step.REST,
+        self.assertIs(decision.Verdict.REST,
                       activation.decide('a', unit).step)

@@ -18,8 +18,12 @@ from cinder_dmclone.host.iscsi import exporter
 from cinder_dmclone.host import lvm
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile import decide
-from cinder_dmclone.reconcile import decision
+from cinder_dmclone.reconcile.decision import Action
+from cinder_dmclone.reconcile.decision import Question
+from cinder_dmclone.reconcile.decision import Step
+from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone import records
 from cinder_dmclone.stack import state
@@ -27,7 +31,6 @@ from cinder_dmclone.sysfs import sessions
 from cinder_dmclone import units
 from tests.unit import base
 
-Step = decision.Step
 A, B, VOLUME = 'a@x', 'b@x', '00000000-0000-0000-0000-00000000000e'
 X = '00000000-0000-0000-0000-000000000001'
 Y = '00000000-0000-0000-0000-000000000002'
@@ -91,6 +94,9 @@ def stacked(hydrated: int = 0, mode: status.Mode = status.Mode.RW,
 
 class DecideTest(base.TestCase):
 
+    def test_every_action_can_be_taken(self) -> None:
+        self.assertEqual(set(Action), set(actions._FUNCTIONS))
+
     def step(self, node: str, row: rows.Row | None, found: state.Unit,
              **known: typing.Any) -> Step:
         self.decision = decide.decide(
@@ -100,23 +106,23 @@ class DecideTest(base.TestCase):
     # -- the rows of the table ----------------------------------------------
 
     def test_1_at_rest(self) -> None:
-        self.assertIs(Step.REST, self.step(A, AT_A, unit(X, OWN_X)))
+        self.assertIs(Verdict.REST, self.step(A, AT_A, unit(X, OWN_X)))
 
     def test_2_withdrawn_with_a_copy_left(self) -> None:
         copy = unit(Y, COPY_Y, FROM_X)
-        self.assertIs(Step.ASK_AGREE, self.step(B, AT_A, copy))
+        self.assertIs(Question.AGREE, self.step(B, AT_A, copy))
         self.assertEqual(AX, self.decision.ask)
-        self.assertIs(Step.WAIT, self.step(B, AT_A, copy,
-                                           agreed={A: False}))
-        self.assertIs(Step.DISCARD, self.step(B, AT_A, copy,
-                                              agreed={A: True}))
+        self.assertIs(Verdict.WAIT, self.step(B, AT_A, copy,
+                                              agreed={A: False}))
+        self.assertIs(Action.DISCARD, self.step(B, AT_A, copy,
+                                                agreed={A: True}))
 
     def test_3_withdrawn_with_a_loan_left(self) -> None:
         found = unit(X, OWN_X, LENT_Y)
-        self.assertIs(Step.ASK_SHOW, self.step(A, AT_A, found))
+        self.assertIs(Question.SHOW, self.step(A, AT_A, found))
         for now in ('missing', 'copy'):
             shown = dataclasses.replace(COMPLETE, state=now)
-            self.assertIs(Step.RECLAIM,
+            self.assertIs(Action.RECLAIM,
                           self.step(A, AT_A, found, shown={BY: shown}))
             self.assertEqual((LENT_Y,), self.decision.lent)
 
@@ -126,66 +132,66 @@ class DecideTest(base.TestCase):
         for changed in ({'state': 'hydrating'}, {'state': 'complete'},
                         {'state': 'missing', 'group': 'another'}):
             shown = dataclasses.replace(COMPLETE, **changed)
-            self.assertIs(Step.REPORT,
+            self.assertIs(Verdict.REPORT,
                           self.step(A, AT_A, found, shown={BY: shown}))
 
     def test_4_offer_without_a_handler(self) -> None:
-        self.assertIs(Step.WITHDRAW, self.step(A, OFFERED, unit(X, OWN_X)))
+        self.assertIs(Action.WITHDRAW, self.step(A, OFFERED, unit(X, OWN_X)))
 
     def test_5_and_6_offer_that_is_lent(self) -> None:
-        self.assertIs(Step.WITHDRAW,
+        self.assertIs(Action.WITHDRAW,
                       self.step(A, OFFERED, unit(X, OWN_X, LENT_Y)))
-        self.assertIs(Step.WAIT, self.step(B, OFFERED,
-                                           unit(Y, COPY_Y, FROM_X)))
+        self.assertIs(Verdict.WAIT, self.step(B, OFFERED,
+                                              unit(Y, COPY_Y, FROM_X)))
 
     def test_7_committed_and_not_told(self) -> None:
-        self.assertIs(Step.ADOPT, self.step(B, HYDRATING,
-                                            unit(Y, COPY_Y, FROM_X)))
+        self.assertIs(Action.ADOPT, self.step(B, HYDRATING,
+                                              unit(Y, COPY_Y, FROM_X)))
 
     def test_7_the_lender_exports(self) -> None:
-        self.assertIs(Step.LEND, self.step(A, HYDRATING,
-                                           unit(X, OWN_X, LENT_Y)))
+        self.assertIs(Action.LEND, self.step(A, HYDRATING,
+                                             unit(X, OWN_X, LENT_Y)))
         self.assertEqual((LENT_Y,), self.decision.lent)
 
     def test_8_hydrating(self) -> None:
-        self.assertIs(Step.WAIT, self.step(B, HYDRATING, stacked(3)))
+        self.assertIs(Verdict.WAIT, self.step(B, HYDRATING, stacked(3)))
         lending = unit(
             X, OWN_X, LENT_Y, devices=devices(names.loan(X, Y)),
             exports={'iqn.x': exporter.ExportState(
                 'iqn.x', names.loan(X, Y).path, True, X,
                 frozenset(['iqn.b']), True, frozenset())})
-        self.assertIs(Step.WAIT, self.step(A, HYDRATING, lending))
+        self.assertIs(Verdict.WAIT, self.step(A, HYDRATING, lending))
 
     def test_8_after_a_reboot(self) -> None:
         found = unit(Y, OWN_Y, FROM_X, meta=True)
-        self.assertIs(Step.ASSEMBLE, self.step(B, HYDRATING, found))
+        self.assertIs(Action.ASSEMBLE, self.step(B, HYDRATING, found))
 
     def test_8_not_started(self) -> None:
-        self.assertIs(Step.HYDRATE, self.step(B, HYDRATING,
-                                              stacked(hydration=False)))
+        self.assertIs(Action.HYDRATE, self.step(B, HYDRATING,
+                                                stacked(hydration=False)))
 
     def test_8_path_lost(self) -> None:
-        self.assertIs(Step.RECONNECT, self.step(B, HYDRATING,
-                                                stacked(path=False)))
+        self.assertIs(Action.RECONNECT, self.step(B, HYDRATING,
+                                                  stacked(path=False)))
 
     def test_8_source_that_would_fail(self) -> None:
         """H17: a teardown that did not end leaves a source without queue."""
-        self.assertIs(Step.RECONNECT, self.step(B, HYDRATING,
-                                                stacked(queues=False)))
+        self.assertIs(Action.RECONNECT, self.step(B, HYDRATING,
+                                                  stacked(queues=False)))
 
     def test_8_all_regions_are_there(self) -> None:
         for path in (True, False):
-            self.assertIs(Step.FINISH, self.step(B, HYDRATING,
-                                                 stacked(8, path=path)))
+            self.assertIs(Action.FINISH, self.step(B, HYDRATING,
+                                                   stacked(8, path=path)))
 
     def test_9_finish_interrupted(self) -> None:
         for meta in (True, False):
-            self.assertIs(Step.COMPLETE, self.step(
+            self.assertIs(Action.COMPLETE, self.step(
                 B, HYDRATING, unit(Y, OWN_Y, meta=meta)))
 
     def test_10_the_copy_is_gone(self) -> None:
         found = state.Unit(Y)
-        self.assertIs(Step.REPORT, self.step(B, HYDRATING, found))
+        self.assertIs(Verdict.REPORT, self.step(B, HYDRATING, found))
         self.assertIn(str(AX), self.decision.why)
 
     def test_10_the_lender_keeps_its_copy(self) -> None:
@@ -195,32 +201,32 @@ class DecideTest(base.TestCase):
                           messages.Shown('unclear', group='group of b')):
                 step = self.step(A, row, unit(X, OWN_X, LENT_Y),
                                  shown={BY: shown} if shown else {})
-                self.assertNotIn(step, (Step.RELEASE, Step.ERASE,
-                                        Step.DISCARD))
+                self.assertNotIn(step, (Action.RELEASE, Action.ERASE,
+                                        Action.DISCARD))
 
     def test_12_tag_rolled_back(self) -> None:
         """H11: no front comes up on what the row calls a stale copy."""
-        self.assertIs(Step.REPORT, self.step(A, HYDRATING, unit(X, OWN_X)))
+        self.assertIs(Verdict.REPORT, self.step(A, HYDRATING, unit(X, OWN_X)))
         self.assertEqual(frozenset(), self.decision.make)
 
     def test_13_released_on_proof(self) -> None:
         lent = unit(X, OWN_X, LENT_Y)
-        self.assertIs(Step.ASK_SHOW, self.step(A, AT_B, lent))
+        self.assertIs(Question.SHOW, self.step(A, AT_B, lent))
         self.assertEqual(BY, self.decision.ask)
-        self.assertIs(Step.RELEASE, self.step(A, AT_B, lent,
-                                              shown={BY: COMPLETE}))
+        self.assertIs(Action.RELEASE, self.step(A, AT_B, lent,
+                                                shown={BY: COMPLETE}))
 
     def test_14_complete_copy_vanished(self) -> None:
-        self.assertIs(Step.REPORT, self.step(
+        self.assertIs(Verdict.REPORT, self.step(
             A, AT_B, unit(X, OWN_X, LENT_Y),
             shown={BY: messages.Shown('missing', group='group of b')}))
 
     def test_15_order_violated(self) -> None:
         """The row says complete, the LV says it is not."""
-        self.assertIs(Step.REPORT, self.step(B, AT_B, stacked(3)))
+        self.assertIs(Verdict.REPORT, self.step(B, AT_B, stacked(3)))
         # Nor is anything put together then.
         found = unit(Y, OWN_Y, FROM_X, meta=True)
-        self.assertIs(Step.REPORT, self.step(B, AT_B, found))
+        self.assertIs(Verdict.REPORT, self.step(B, AT_B, found))
 
     def test_21_soft_deleted(self) -> None:
         for node, row, found in (
@@ -230,18 +236,18 @@ class DecideTest(base.TestCase):
                 (B, HYDRATING, stacked(3)), (B, AT_B, unit(Y, OWN_Y)),
                 (B, AT_A, unit(Y, COPY_Y, FROM_X))):
             deleted = dataclasses.replace(row, deleted=True)
-            self.assertIs(Step.ERASE, self.step(node, deleted, found))
+            self.assertIs(Action.ERASE, self.step(node, deleted, found))
 
     def test_22_no_row_not_even_deleted(self) -> None:
         """H3: a wrong or empty database deletes nothing."""
         for found in (unit(X, OWN_X), unit(X, OWN_X, LENT_Y),
                       unit(Y, COPY_Y, FROM_X), stacked(3), unit(X)):
-            self.assertIs(Step.REPORT, self.step(A, None, found))
+            self.assertIs(Verdict.REPORT, self.step(A, None, found))
 
     def test_23_database_went_back(self) -> None:
         """H3: an LV that is ahead of the row is kept, without a front."""
         for found in (unit(Y, OWN_Y), stacked(8)):
-            self.assertIs(Step.REPORT, self.step(B, AT_A, found))
+            self.assertIs(Verdict.REPORT, self.step(B, AT_A, found))
             self.assertIn('back in time', self.decision.why)
 
     # -- besides the table --------------------------------------------------
@@ -249,37 +255,37 @@ class DecideTest(base.TestCase):
     def test_reinstalled_borrower_proves_nothing(self) -> None:
         """H3, H30: another volume group under the borrower's name."""
         other = dataclasses.replace(COMPLETE, group='another')
-        self.assertIs(Step.REPORT, self.step(
+        self.assertIs(Verdict.REPORT, self.step(
             A, AT_B, unit(X, OWN_X, LENT_Y), shown={BY: other}))
         self.assertIn('another volume group', self.decision.why)
 
     def test_proof_must_be_of_now(self) -> None:
         lent = unit(X, OWN_X, LENT_Y)
         for step, changed in (
-                (Step.REPORT, {'generation': 1}),
-                (Step.REPORT, {'size': SIZE - 512}),
-                (Step.REPORT, {'state': 'unclear'}),
-                (Step.LEND, {'state': 'hydrating'}),
-                (Step.LEND, {'state': 'copy'})):
+                (Verdict.REPORT, {'generation': 1}),
+                (Verdict.REPORT, {'size': SIZE - 512}),
+                (Verdict.REPORT, {'state': 'unclear'}),
+                (Action.LEND, {'state': 'hydrating'}),
+                (Action.LEND, {'state': 'copy'})):
             shown = dataclasses.replace(COMPLETE, **changed)
             self.assertIs(step, self.step(A, AT_B, lent, shown={BY: shown}))
 
     def test_broken_clone_is_an_alarm(self) -> None:
         for mode in (status.Mode.RO, status.Mode.FAIL):
-            self.assertIs(Step.REPORT, self.step(B, HYDRATING,
-                                                 stacked(8, mode)))
+            self.assertIs(Verdict.REPORT, self.step(B, HYDRATING,
+                                                    stacked(8, mode)))
 
     def test_several_rows_claim_one_lv(self) -> None:
-        self.assertIs(Step.REPORT, self.step(A, AT_A, unit(X, OWN_X),
-                                             rivals=True))
+        self.assertIs(Verdict.REPORT, self.step(A, AT_A, unit(X, OWN_X),
+                                                rivals=True))
 
     def test_unreadable_tags(self) -> None:
         found = dataclasses.replace(unit(X, OWN_X), unreadable='nonsense')
-        self.assertIs(Step.REPORT, self.step(A, AT_A, found))
+        self.assertIs(Verdict.REPORT, self.step(A, AT_A, found))
 
     def test_nobody_interferes_with_a_deletion(self) -> None:
         row = dataclasses.replace(AT_A, status='deleting')
-        self.assertIs(Step.WAIT, self.step(A, row, unit(X, OWN_X, LENT_Y)))
+        self.assertIs(Verdict.WAIT, self.step(A, row, unit(X, OWN_X, LENT_Y)))
 
     def test_reserved_attachment_keeps_the_front(self) -> None:
         """H22: Cinder writes the connector after the path was returned."""
@@ -289,8 +295,8 @@ class DecideTest(base.TestCase):
                                   None)
         row = dataclasses.replace(AT_A, status='reserved',
                                   attachments=(waiting,))
-        self.assertIs(Step.WATCH, self.step(A, row, found))
-        self.assertIs(Step.CONSUMERS, self.step(A, AT_A, found))
+        self.assertIs(Verdict.WATCH, self.step(A, row, found))
+        self.assertIs(Action.CONSUMERS, self.step(A, AT_A, found))
         self.assertEqual({front}, self.decision.drop)
 
     def test_server_that_moved_to_a_host_without_the_backend_keeps_its_disk(
@@ -311,12 +317,12 @@ class DecideTest(base.TestCase):
         there = rows.Attachment('old', 'attached', 'another', True, 'b',
                                 'iqn.b', 'local')
         row = dataclasses.replace(AT_A, status='in-use', attachments=(there,))
-        self.assertIs(Step.REST, self.step(A, row, unit(X, OWN_X)))
+        self.assertIs(Verdict.REST, self.step(A, row, unit(X, OWN_X)))
 
     def test_open_front_is_never_dropped(self) -> None:
         front = names.front('a', X)
         found = unit(X, OWN_X, devices=devices(front, opened=True))
-        self.assertIs(Step.WATCH, self.step(A, AT_A, found))
+        self.assertIs(Verdict.WATCH, self.step(A, AT_A, found))
 
     def test_sealed_copy_gets_no_front(self) -> None:
         """H22: whoever asks, X admits no writer after the commit."""
@@ -324,33 +330,33 @@ class DecideTest(base.TestCase):
                                 'iqn.a')
         row = dataclasses.replace(HYDRATING, attachments=(there,))
         found = unit(X, OWN_X, LENT_Y)
-        self.assertIs(Step.LEND, self.step(A, row, found))
+        self.assertIs(Action.LEND, self.step(A, row, found))
         self.assertEqual(frozenset(), self.decision.make)
 
     def test_writer_on_a_stale_copy(self) -> None:
         front = names.front('a', X)
         found = unit(X, OWN_X, LENT_Y, devices=devices(front))
-        self.assertIs(Step.CONSUMERS, self.step(A, HYDRATING, found))
+        self.assertIs(Action.CONSUMERS, self.step(A, HYDRATING, found))
         self.assertEqual({front}, self.decision.drop)
         found = unit(X, OWN_X, LENT_Y, devices=devices(front, opened=True))
-        self.assertIs(Step.FENCE, self.step(A, HYDRATING, found))
+        self.assertIs(Action.FENCE, self.step(A, HYDRATING, found))
         self.assertEqual({front}, self.decision.drop)
         fenced = {front: dataclasses.replace(
             found.devices[front], table=table.Table.single(
                 units.Sectors(8), table.Error()))}
         found = dataclasses.replace(found, devices=fenced)
         # Only the end has to wait for that server.
-        self.assertIs(Step.LEND, self.step(A, HYDRATING, found))
-        self.assertIs(Step.WAIT, self.step(A, AT_B, found,
-                                           shown={BY: COMPLETE}))
+        self.assertIs(Action.LEND, self.step(A, HYDRATING, found))
+        self.assertIs(Verdict.WAIT, self.step(A, AT_B, found,
+                                              shown={BY: COMPLETE}))
         serve = names.serve(X)
         found = unit(X, OWN_X, LENT_Y, devices=devices(serve, opened=True))
-        self.assertIs(Step.REPORT, self.step(A, HYDRATING, found))
+        self.assertIs(Verdict.REPORT, self.step(A, HYDRATING, found))
 
     def test_lost_front_comes_back(self) -> None:
         there = rows.Attachment('new', 'attached', 'server', True, 'b',
                                 'iqn.b')
         row = dataclasses.replace(HYDRATING, status='in-use',
                                   attachments=(there,))
-        self.assertIs(Step.CONSUMERS, self.step(B, row, stacked(3)))
+        self.assertIs(Action.CONSUMERS, self.step(B, row, stacked(3)))
         self.assertEqual({names.front('b', Y)}, self.decision.make)
