@@ -309,7 +309,7 @@ class DecideTest(base.TestCase):
         row = dataclasses.replace(AT_A, status='in-use',
                                   attachments=(here, there))
         found = unit(X, OWN_X, devices=devices(names.front('a', X)))
-        self.assertIs(Step.CONSUMERS, self.step(A, row, found))
+        self.assertIs(Action.CONSUMERS, self.step(A, row, found))
         self.assertEqual({names.serve(X)}, self.decision.make)
         self.assertEqual({'iqn.compute9'}, self.decision.initiators)
 
