@@ -19,6 +19,7 @@ long kernel, iscsid, LVM and udev take is told where they are asked
      |   +-  5  SETTLE               a change whose answer was lost
      |   +-  5  LOCK                 a thread of the reconciler, a short
      |                               request of another node
+     |   +-  1  OPENER               the seal, for whoever looks at all devices
      +- 30  HAND_OVER                the node where a server writes already,
                                      for gate, flush and commit
 """
@@ -37,3 +38,4 @@ PREPARE_PART = 25 / 45
 LOGIN_SECONDS = 15.0
 LOCK_SECONDS = 5.0
 SETTLE_SECONDS = 5.0
+OPENER_SECONDS = 1.0

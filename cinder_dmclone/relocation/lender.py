@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import typing
+
 from cinder_dmclone.database import rows
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
@@ -14,6 +17,8 @@ from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import state
 from cinder_dmclone.stack import write_gate
 from cinder_dmclone.world import World
+
+Found = typing.TypeVar('Found')
 
 
 def lend(world: World, row: rows.Row,
@@ -54,13 +59,18 @@ def check_sealable(world: World, row: rows.Row,
     :param live: a front may be open, it can be gated
     :raises CannotRelocate: if one has
     """
-    unit = inspect.refresh(world.host, row.lv)
-    for name in unit.of_kind(*names.WRITERS):
-        gateable = live and name.kind is names.Kind.FRONT
-        if unit.is_held(name) and not gateable:
-            raise exceptions.CannotRelocate(
-                volume=row.id, node=world.settings.node, peer='another node',
-                reason=f'{name} is in use')
+    def look() -> tuple[state.Unit, list[names.DeviceName]]:
+        unit = inspect.refresh(world.host, row.lv)
+        return unit, [
+            name for name in unit.of_kind(*names.WRITERS)
+            if unit.is_held(name)
+            and not (live and name.kind is names.Kind.FRONT)]
+
+    unit, held = _patiently(world, look, lambda found: not found[1])
+    if held:
+        raise exceptions.CannotRelocate(
+            volume=row.id, node=world.settings.node, peer='another node',
+            reason=f'{held[0]} is in use')
     return unit
 
 
@@ -84,9 +94,26 @@ def seal(world: World, row: rows.Row, live: bool = False) -> None:
             allowed += 1
         else:
             consumers.drop(world.host, unit, name)
-    openers = consumers.openers(world.host, unit)
+    openers = _patiently(
+        world, lambda: consumers.openers(world.host, unit),
+        lambda count: count == allowed)
     if openers != allowed:
         raise exceptions.CannotRelocate(
             volume=row.id, node=world.settings.node, peer='another node',
             reason=f'it is open {openers} times instead of {allowed}')
     consumers.flush(world.host, unit)
+
+
+def _patiently(world: World, look: typing.Callable[[], Found],
+               fine: typing.Callable[[Found], bool]) -> Found:
+    """What is found when it is fine, or at last.
+
+    Whoever looks at all block devices of a node (lsblk, blkid, monitoring)
+    opens ours, too, for a moment.
+    """
+    deadline = world.clock.monotonic() + deadlines.OPENER_SECONDS
+    while True:
+        found = look()
+        if fine(found) or world.clock.monotonic() >= deadline:
+            return found
+        world.clock.sleep(deadlines.OPENER_SECONDS / 5)

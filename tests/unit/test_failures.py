@@ -16,6 +16,7 @@ from cinder_dmclone.host import lvm
 from cinder_dmclone import names
 from cinder_dmclone import records
 from cinder_dmclone.releases import models
+from cinder_dmclone.stack import consumers
 from cinder_dmclone import units
 from tests.unit import base
 from tests.unit.fake import ports
@@ -248,6 +249,29 @@ class FailureTest(base.CloudTestCase):
         self.cloud.forget(self.volume, attachment)
         self.cloud.settle()
         self.assert_unmoved()
+
+    def test_who_opens_a_device_for_a_moment_is_no_writer(self) -> None:
+        original, counts = consumers.openers, [1]
+
+        def openers(*known: typing.Any) -> int:
+            return original(*known) + (counts.pop() if counts else 0)
+        with mock.patch.object(consumers, 'openers', openers):
+            self.relocated()
+        self.assertEqual([], counts)
+
+    def test_front_that_is_open_for_a_moment_is_no_servers(self) -> None:
+        attachment, path = self.cloud.attach(self.volume, self.a)
+        self.cloud.forget(self.volume, attachment)
+        self.a.mapper.open(path)
+        sleep = self.cloud.clock.sleep
+
+        def close(seconds: float) -> None:
+            self.cloud.clock.sleep = sleep
+            self.a.mapper.close(path)
+            sleep(seconds)
+        self.cloud.clock.sleep = close
+        self.relocated()
+        self.assertIs(sleep, self.cloud.clock.sleep)
 
     def test_writer_that_is_not_ours(self) -> None:
         """H4: the kernel's open count of the LV is what counts."""
