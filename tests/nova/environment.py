@@ -24,14 +24,16 @@ def lab() -> Lab:
 def make(number: int) -> Lab:
     """The lab as the tests need it.
 
-    Volumes hydrate not at all until a test has seen what it wants to see. The
-    services of Cinder run on native threads, as those of the lab without
-    Nova run on eventlet.
+    Volumes hydrate not at all until a test has seen what it wants to see, so
+    that they leave more copies behind than the default allows. The services
+    of Cinder run on native threads, as those of the lab without Nova run on
+    eventlet.
     """
     return Lab(f'nova-{number}', nodes=3, nova=True, driver=STILL_DRIVER,
                native=True,
                backend={'volume_clear': 'none',
                         'dmclone_region_size_kib': 16,
+                        'dmclone_max_copies': 8,
                         'lab_gib': environment.gib()},
                default={'rpc_response_timeout': 100,
                         'backend_stats_polling_interval':
