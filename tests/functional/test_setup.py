@@ -33,9 +33,9 @@ log.register_options(CONF)
 CONF(['--config-file', sys.argv[1]], project='cinder')
 objects.register_all()
 priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
-(host,) = cli.hosts([])
+(world,) = cli.worlds([])
 try:
-    preflight.check(host, cli.SERVICE_OPTS)
+    preflight.check(world.host, cli.SERVICE_OPTS)
 except exception.VolumeBackendAPIException as error:
     print(error.msg.partition(': ')[2])
 '''
