@@ -90,7 +90,7 @@ class Answers:
 
     def prepare(self, copy: messages.Copy, group: str, front: bool,
                 gated: bool, seconds: float) -> str:
-        """Build an offered copy; see ``relocation.prepare``."""
+        """Build an offered copy; see ``relocation.borrower.prepare``."""
         mine = self._host.group.report().uuid
         if group != mine:
             raise exceptions.PeerRefused(
@@ -106,7 +106,7 @@ class Answers:
 
     def hand_over(self, volume_id: str, copy: records.Location,
                   pool: str) -> None:
-        """Make an offered copy the volume; see ``handover.hand_over``."""
+        """Make an offered copy the volume (``relocation.live_migration``)."""
         with self._world.locks.volume(volume_id, deadlines.LOCK_SECONDS):
             row = self._row(volume_id)
             if row.owner == copy:
