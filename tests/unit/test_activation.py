@@ -19,21 +19,32 @@ from tests.unit.fake import mapper
 from tests.unit.fake import ports
 
 
-class ActivationTest(base.CloudTestCase):
-    """The borrower of a hydrating volume loses its power."""
+class HydratingCase(base.CloudTestCase):
+    """A volume of node a that has just moved to node b."""
 
     def setUp(self) -> None:
         super().setUp()
         attachment = self.cloud.reserve(self.volume)
         self.path = self.cloud.connect(self.volume, attachment, self.b)
         self.cloud.settle(1)
+
+    def boot(self, node: cloud.Node) -> dict[str, str]:
+        """What the activation of a node without its power could not do."""
+        node.up = True
+        process = type(node.process)(node)
+        with self.cloud.db.away():
+            return activation.activate(process.world)
+
+
+class ActivationTest(HydratingCase):
+    """The borrower of a hydrating volume loses its power."""
+
+    def setUp(self) -> None:
+        super().setUp()
         self.b.lose_power()
 
     def activate(self) -> None:
-        self.b.up = True
-        process = type(self.b.process)(self.b)
-        with self.cloud.db.away():
-            self.assertEqual({}, activation.activate(process.world))
+        self.assertEqual({}, self.boot(self.b))
 
     def test_what_is_elsewhere_can_be_read(self) -> None:
         self.activate()
@@ -45,21 +56,12 @@ class ActivationTest(base.CloudTestCase):
         self.assertIn(self.path.rpartition('/')[2], self.b.mapper.mapped)
 
 
-class LenderTest(base.CloudTestCase):
+class LenderTest(HydratingCase):
     """The lender of a hydrating volume loses its power."""
-
-    def setUp(self) -> None:
-        super().setUp()
-        attachment = self.cloud.reserve(self.volume)
-        self.path = self.cloud.connect(self.volume, attachment, self.b)
-        self.cloud.settle(1)
 
     def activate(self, node: cloud.Node) -> dict[str, str]:
         node.lose_power()
-        node.up = True
-        process = type(node.process)(node)
-        with self.cloud.db.away():
-            return activation.activate(process.world)
+        return self.boot(node)
 
     def test_it_loads_what_lending_needs(self) -> None:
         """A kernel that has just booted cannot export anything."""
