@@ -24,7 +24,7 @@ and never in a circle (``tests/unit/test_layers.py`` reads this map)::
     1 privileged      all that runs as root
 
     0 sysfs           what any user may read of the kernel
-    0 records         what is written down about a volume
+    0 location        where an LV is; identifiers
     0 marks           what a port says of its own calls
     0 names           names of everything that is made
     0 units           sizes that know what they count

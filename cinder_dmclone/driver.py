@@ -15,6 +15,7 @@ from oslo_log import log as logging
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import uevents
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import locks
 from cinder_dmclone import names
 from cinder_dmclone import opts
@@ -135,7 +136,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         self._node.extend(volume.id, new_size)
 
     def migrate_volume(self, context: typing.Any, volume: typing.Any,
-                       host: dict) -> tuple[bool, None]:
+                       host: dict[str, typing.Any]) -> tuple[bool, None]:
         """Move an unattached volume to a peer by the same protocol.
 
         The commit has written all there is to write. Nothing is returned for
@@ -155,14 +156,14 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
 
     def copy_volume_to_image(self, context: typing.Any, volume: typing.Any,
                              image_service: typing.Any,
-                             image_meta: dict) -> None:
+                             image_meta: dict[str, typing.Any]) -> None:
         with self._node.local_path(volume.id) as path:
             volume_utils.upload_volume(context, image_service, image_meta,
                                        path, volume)
 
     # -- connections --------------------------------------------------------
 
-    def validate_connector(self, connector: dict) -> None:
+    def validate_connector(self, connector: dict[str, typing.Any]) -> None:
         """Refuse a connector that says neither where nor who it is.
 
         Anybody who may attach volumes can send one.
@@ -179,7 +180,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
                 missing='initiator as an iSCSI name (iqn.*, eui.* or naa.*)')
 
     def create_export(self, context: typing.Any, volume: typing.Any,
-                      connector: dict) -> None:
+                      connector: dict[str, typing.Any]) -> None:
         """Exports are made when a connection is."""
 
     def ensure_export(self, context: typing.Any, volume: typing.Any) -> None:
@@ -189,14 +190,15 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         """Exports end with their last connection."""
 
     def initialize_connection(self, volume: typing.Any,
-                              connector: dict) -> dict:
+                              connector: dict[str, typing.Any]
+                              ) -> dict[str, typing.Any]:
         return self._node.connect(volume.id, connector)
 
     def terminate_connection(self, volume: typing.Any,
-                             connector: dict | None,
+                             connector: dict[str, typing.Any] | None,
                              force: bool = False) -> bool:
         return self._node.disconnect(volume.id, connector, force)
 
     @classmethod
-    def clean_volume_file_locks(cls, volume_id: str) -> None:
+    def clean_volume_file_locks(cls, volume_id: VolumeId) -> None:
         locks.Locks.forget(volume_id)

@@ -93,6 +93,12 @@ class BadRecord(DMCloneException):
     message = "Cannot read the record %(record)r: %(reason)s"
 
 
+class LaterFormat(BadRecord):
+    message = ("The record %(record)r has format %(format)s, which this "
+               "release does not know: a later one wrote it. Upgrade "
+               "cinder-dmclone on this node; nothing is changed until then.")
+
+
 class CopyUnusable(DMCloneException):
     message = ("Copy %(lv)s of volume %(volume)s on %(node)s cannot be "
                "assembled: %(reason)s. Nothing was changed; its source is "

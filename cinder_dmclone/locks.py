@@ -10,6 +10,8 @@ from cinder import coordination
 from tooz import coordination as tooz_coordination
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.marks import reads
 
 # With the node: a backend of [coordination] may be shared by all nodes, and a
@@ -20,12 +22,13 @@ _LOCK_NAME = 'dmclone-{node}-{volume}'
 class Locks:
     """One lock per volume and node, shared by the node's processes."""
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: NodeName) -> None:
         self._node = node
 
     @reads
     @contextlib.contextmanager
-    def volume(self, volume_id: str, seconds: float) -> typing.Iterator[None]:
+    def volume(self, volume_id: VolumeId,
+               seconds: float) -> typing.Iterator[None]:
         """Hold the volume's lock.
 
         :param seconds: how long to wait for it
@@ -46,7 +49,7 @@ class Locks:
             lock.release()
 
     @staticmethod
-    def forget(volume_id: str) -> None:
+    def forget(volume_id: VolumeId) -> None:
         """Remove what locks of a deleted volume have left on this host.
 
         For a class method of Cinder that does not know its node.

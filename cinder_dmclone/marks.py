@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typing
 
-_Function = typing.TypeVar('_Function', bound=typing.Callable)
+_Function = typing.TypeVar('_Function', bound=typing.Callable[..., typing.Any])
 
 
 def reads(function: _Function) -> _Function:

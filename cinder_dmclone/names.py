@@ -18,6 +18,8 @@ import re
 
 from oslo_config import cfg
 
+from cinder_dmclone.location import LvUuid
+
 CONF = cfg.CONF
 
 DM_PREFIX = 'dmclone-'
@@ -60,8 +62,8 @@ class DeviceName:
     """A dm device's name, taken apart."""
 
     kind: Kind
-    lv: str
-    borrower: str | None = None
+    lv: LvUuid
+    borrower: LvUuid | None = None
     host: str | None = None
 
     def __str__(self) -> str:
@@ -78,11 +80,12 @@ class DeviceName:
         match = _DM_NAME.fullmatch(name)
         if not match:
             return None
-        return cls(Kind(match['kind']), match['lv'], match['borrower'],
-                   match['host'])
+        borrower = match['borrower']
+        return cls(Kind(match['kind']), LvUuid(match['lv']),
+                   LvUuid(borrower) if borrower else None, match['host'])
 
 
-def front(host: str, lv: str) -> DeviceName:
+def front(host: str, lv: LvUuid) -> DeviceName:
     """Name of a server's device; it differs between nodes on purpose.
 
     A server started on the wrong node then fails to open its disk instead
@@ -91,59 +94,60 @@ def front(host: str, lv: str) -> DeviceName:
     return DeviceName(Kind.FRONT, lv, host=host)
 
 
-def loan(lv: str, borrower: str) -> DeviceName:
+def loan(lv: LvUuid, borrower: LvUuid) -> DeviceName:
     return DeviceName(Kind.LOAN, lv, borrower)
 
 
-def serve(lv: str) -> DeviceName:
+def serve(lv: LvUuid) -> DeviceName:
     return DeviceName(Kind.SERVE, lv)
 
 
-def local_io(lv: str) -> DeviceName:
+def local_io(lv: LvUuid) -> DeviceName:
     return DeviceName(Kind.IO, lv)
 
 
-def clone(lv: str) -> DeviceName:
+def clone(lv: LvUuid) -> DeviceName:
     return DeviceName(Kind.CLONE, lv)
 
 
-def source(lv: str) -> DeviceName:
+def source(lv: LvUuid) -> DeviceName:
     return DeviceName(Kind.SOURCE, lv)
 
 
-def hold(lv: str) -> DeviceName:
+def hold(lv: LvUuid) -> DeviceName:
     return DeviceName(Kind.HOLD, lv)
 
 
-def sluice(lv: str) -> DeviceName:
+def sluice(lv: LvUuid) -> DeviceName:
     return DeviceName(Kind.SLUICE, lv)
 
 
-def stop(lv: str) -> DeviceName:
+def stop(lv: LvUuid) -> DeviceName:
     return DeviceName(Kind.STOP, lv)
 
 
-def data_lv(lv: str) -> str:
+def data_lv(lv: LvUuid) -> str:
     """Name of the data LV with this uuid, by ``volume_name_template``."""
     return CONF.volume_name_template % lv
 
 
-def meta_lv(lv: str) -> str:
+def meta_lv(lv: LvUuid) -> str:
     """Name of the LV with the dm-clone metadata of data LV ``lv``."""
     return META_PREFIX + lv
 
 
-def lv_uuid(lv_name: str) -> str | None:
+def lv_uuid(lv_name: str) -> LvUuid | None:
     """The uuid in a data or metadata LV's name, None for foreign LVs."""
     if lv_name.startswith(META_PREFIX):
-        return lv_name[len(META_PREFIX):]
+        return LvUuid(lv_name[len(META_PREFIX):])
     before, _, after = CONF.volume_name_template.partition('%s')
     match = re.fullmatch(
         re.escape(before) + f'({_UUID})' + re.escape(after), lv_name)
-    return match[1] if match else None
+    return LvUuid(match[1]) if match else None
 
 
-def loan_iqn(prefix: str, lv: str, borrower: str, generation: int) -> str:
+def loan_iqn(prefix: str, lv: LvUuid, borrower: LvUuid,
+             generation: int) -> str:
     """IQN under which ``lv`` is lent to ``borrower``.
 
     Unique per attempt: an initiator that still knows an earlier target can
@@ -153,7 +157,7 @@ def loan_iqn(prefix: str, lv: str, borrower: str, generation: int) -> str:
     return f'{prefix}{IQN_MARK}{digest.hexdigest()[:32]}'
 
 
-def serve_iqn(prefix: str, lv: str) -> str:
+def serve_iqn(prefix: str, lv: LvUuid) -> str:
     """IQN under which ``lv`` is served in place."""
     digest = hashlib.sha256(lv.encode())
     return f'{prefix}{IQN_MARK}{digest.hexdigest()[:32]}'

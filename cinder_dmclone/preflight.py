@@ -19,6 +19,7 @@ from oslo_utils import units as oslo_units
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone import opts
 from cinder_dmclone.ports import Host
@@ -42,7 +43,7 @@ SMALLEST = {'volume_group': oslo_units.Gi,
             'dmclone_metadata_volume_group': 8 * oslo_units.Mi}
 
 # Names of devices and targets differ in this part only.
-_ANY_LV = str(uuid.UUID(int=0))
+_ANY_LV = LvUuid(str(uuid.UUID(int=0)))
 
 
 def check(host: Host,

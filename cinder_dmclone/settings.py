@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from cinder_dmclone.location import NodeName
 from cinder_dmclone import names
 from cinder_dmclone import units
 
@@ -17,7 +18,7 @@ class Settings:
     how many LVs of one volume there may be on all nodes.
     """
 
-    node: str
+    node: NodeName
     pool: str
     target_prefix: str
     portal: str

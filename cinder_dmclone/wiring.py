@@ -19,6 +19,7 @@ from cinder_dmclone.host.dm import device
 from cinder_dmclone.host.iscsi import exporter
 from cinder_dmclone.host.iscsi import importer
 from cinder_dmclone.host import lvm
+from cinder_dmclone.location import NodeName
 from cinder_dmclone import locks
 from cinder_dmclone.peers import client
 from cinder_dmclone.ports import Host
@@ -32,7 +33,7 @@ CONF = cfg.CONF
 KEY_FILE = 'dmclone.key'
 
 
-def make_host(configuration: typing.Any, node: str) -> Host:
+def make_host(configuration: typing.Any, node: NodeName) -> Host:
     """What one backend has on this node; needs no control plane.
 
     :param node: ``host@backend``
@@ -67,7 +68,7 @@ def make_host(configuration: typing.Any, node: str) -> Host:
         erase=_eraser(config))
 
 
-def make_world(configuration: typing.Any, node: str) -> World:
+def make_world(configuration: typing.Any, node: NodeName) -> World:
     """The ports of one backend of this node.
 
     :param node: ``host@backend``

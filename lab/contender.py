@@ -19,10 +19,11 @@ from oslo_db import exception as db_exc
 import sqlalchemy as sa
 from tooz import coordination
 
+from cinder_dmclone.database.provider_id import ProviderId
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
-from cinder_dmclone import records
+from cinder_dmclone.location import Location
 from cinder_dmclone.releases import db_api
 from cinder_dmclone.releases import models
 
@@ -69,12 +70,12 @@ def _ways(task: dict[str, typing.Any]) -> typing.Iterator[
 
 
 def _next(provider_id: str) -> str:
-    record = records.ProviderId.parse(provider_id)
-    return str(records.ProviderId(record.generation, offer=_copy()))
+    record = ProviderId.parse(provider_id)
+    return str(ProviderId(record.generation, offer=_copy()))
 
 
-def _copy() -> records.Location:
-    return records.Location('b@lab', str(uuid.uuid4()))
+def _copy() -> Location:
+    return Location('b@lab', str(uuid.uuid4()))
 
 
 def _swap(volume: str) -> Claim:

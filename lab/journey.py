@@ -177,7 +177,7 @@ class Journey:
 
     def _source_target(self, lv: str) -> str:
         tags = look.volumes(self._away)[f'volume-{lv}']
-        found = [word for tag in tags if tag.startswith('dmclone.from/')
+        found = [word for tag in tags if tag.startswith('dmclone.1.from/')
                  for word in tag.split('/') if word.startswith('iqn')]
         expect(found, f'no source is recorded: {sorted(tags)}')
         return found[0]

@@ -27,6 +27,7 @@ from oslo_privsep import priv_context
 from tooz import coordination as tooz
 
 from cinder_dmclone.cli import status
+from cinder_dmclone.location import NodeName
 from cinder_dmclone import opts
 from cinder_dmclone import preflight
 from cinder_dmclone.reconcile import activation
@@ -56,7 +57,7 @@ def worlds(backends: typing.Collection[str]) -> typing.Iterator[World]:
         driver = config.safe_get('volume_driver') or ''
         if driver.startswith(preflight.DRIVER):
             here = config.safe_get('backend_host') or CONF.host
-            yield wiring.make_world(config, f'{here}@{name}')
+            yield wiring.make_world(config, NodeName(f'{here}@{name}'))
 
 
 def main(argv: list[str] | None = None) -> int:

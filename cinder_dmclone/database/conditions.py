@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 
+from cinder.objects.fields import SnapshotStatus
 import sqlalchemy as sa
 
 from cinder_dmclone.database import rows
@@ -23,7 +24,7 @@ OWNER = {'id': 'id', 'host': 'host', '_name_id': 'name_id',
 
 # A snapshot with this status was never made: this driver makes none, and an
 # attempt to make one ends like that.
-NEVER_MADE = 'error'
+NEVER_MADE = SnapshotStatus.ERROR
 
 
 @dataclasses.dataclass(frozen=True)

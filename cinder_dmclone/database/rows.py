@@ -6,13 +6,25 @@ from __future__ import annotations
 import dataclasses
 import typing
 
-from cinder_dmclone import records
+from cinder.objects.fields import VolumeAttachStatus
+from cinder.objects.fields import VolumeMigrationStatus
+from cinder.objects.fields import VolumeStatus
+
+from cinder_dmclone.database.provider_id import ProviderId
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 
 # Statuses in which Cinder lets a server's attachment through
 # (cinder.volume.api.API._attachment_reserve and attachment_update).
-ATTACH_STATUSES = ('reserved', 'attaching', 'in-use')
-MIGRATE_STATUSES = ('available', 'maintenance', 'retyping')
-SETTLED_MIGRATION = (None, 'error', 'success')
+ATTACH_STATUSES = (VolumeStatus.RESERVED, VolumeStatus.ATTACHING,
+                   VolumeStatus.IN_USE)
+MIGRATE_STATUSES = (VolumeStatus.AVAILABLE, VolumeStatus.MAINTENANCE,
+                    VolumeStatus.RETYPING)
+SETTLED_MIGRATION = (None, VolumeMigrationStatus.ERROR,
+                     VolumeMigrationStatus.SUCCESS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,12 +43,26 @@ class Attachment:
     initiator: str | None
     kind: str | None = None
 
+    @property
+    def attached(self) -> bool:
+        """Whether whoever it is for has said that it has the volume."""
+        return bool(self.status == VolumeAttachStatus.ATTACHED)
+
+    @property
+    def asked_for(self) -> bool:
+        """Whether a connection for it is wanted, or being made."""
+        return self.status in (VolumeAttachStatus.RESERVED,
+                               VolumeAttachStatus.ATTACHING)
+
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What the database says about a volume."""
+    """What the database says about a volume.
 
-    id: str
+    :ivar size: in GiB
+    """
+
+    id: VolumeId
     host: str
     name_id: str | None
     size: int
@@ -48,39 +74,52 @@ class Row:
     attachments: tuple[Attachment, ...] = ()
 
     @property
-    def node(self) -> str:
+    def node(self) -> NodeName:
         """The owner, ``host@backend``."""
-        return self.host.partition('#')[0]
+        return NodeName(self.host.partition('#')[0])
 
     @property
-    def lv(self) -> str:
+    def lv(self) -> LvUuid:
         """The uuid of the LV that is the volume (``Volume.name_id``)."""
-        return self.name_id or self.id
+        return LvUuid(self.name_id or self.id)
 
     @property
-    def record(self) -> records.ProviderId:
-        return records.ProviderId.parse(self.provider_id)
+    def record(self) -> ProviderId:
+        """The driver's part, which generation, source and offer are of.
+
+        :raises BadRecord: as they do, if ``unreadable``
+        """
+        return ProviderId.parse(self.provider_id)
+
+    @property
+    def unreadable(self) -> str | None:
+        """Why the driver's part makes no sense here; None if it does."""
+        try:
+            ProviderId.parse(self.provider_id)
+        except exceptions.BadRecord as error:
+            return error.msg
+        return None
 
     @property
     def generation(self) -> int:
         return self.record.generation
 
     @property
-    def owner(self) -> records.Location:
-        return records.Location(self.node, self.lv)
+    def owner(self) -> Location:
+        return Location(self.node, self.lv)
 
     @property
-    def source(self) -> records.Location | None:
+    def source(self) -> Location | None:
         return self.record.source
 
     def connected_at(self, host: str) -> tuple[Attachment, ...]:
         """Attachments that are connected on a host, complete ones first."""
         found = [a for a in self.attachments
                  if a.connected and a.host == host]
-        return tuple(sorted(found, key=lambda a: a.status != 'attached'))
+        return tuple(sorted(found, key=lambda a: not a.attached))
 
     @property
-    def offer(self) -> records.Location | None:
+    def offer(self) -> Location | None:
         return self.record.offer
 
     @property
@@ -138,7 +177,7 @@ class Migrate(Purpose):
     """For Cinder's ``migrate``: nobody is attached."""
 
     statuses = MIGRATE_STATUSES
-    migrations = ('migrating',)
+    migrations = (VolumeMigrationStatus.MIGRATING,)
     server = False
 
 
@@ -146,5 +185,5 @@ class Migrate(Purpose):
 class Owner:
     """Where a commit moves a volume: the columns Cinder itself would set."""
 
-    location: records.Location
+    location: Location
     pool: str

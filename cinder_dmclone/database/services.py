@@ -15,6 +15,7 @@ from cinder import context as cinder_context
 from cinder import exception
 from cinder import objects
 
+from cinder_dmclone.location import NodeName
 from cinder_dmclone.releases import db_api
 from cinder_dmclone.releases import models
 
@@ -28,7 +29,7 @@ class Services:
     def __init__(self) -> None:
         self._uuids: dict[str, str] = {}
 
-    def get(self, node: str) -> objects.Service | None:
+    def get(self, node: NodeName) -> objects.Service | None:
         """A node's volume service as it is now; None if there is none.
 
         :param node: ``host@backend``
@@ -39,7 +40,7 @@ class Services:
             found = self._known(node)
         return found
 
-    def _known(self, node: str) -> objects.Service | None:
+    def _known(self, node: NodeName) -> objects.Service | None:
         uuid = self._uuids.get(node)
         if uuid is None:
             return None

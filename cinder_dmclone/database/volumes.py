@@ -23,12 +23,16 @@ from sqlalchemy import exc as sa_exc
 
 from cinder_dmclone.database import causal_reads
 from cinder_dmclone.database import conditions
+from cinder_dmclone.database.provider_id import ProviderId
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import services
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.marks import reads
-from cinder_dmclone import records
 from cinder_dmclone.releases import db_api
 from cinder_dmclone.releases import models
 
@@ -52,13 +56,13 @@ class RowStore:
         self._services = services.Services()
 
     @reads
-    def get(self, volume_id: str) -> rows.Row | None:
+    def get(self, volume_id: VolumeId) -> rows.Row | None:
         """The row with this id, a deleted one too; None if there is none."""
         found = self.find([volume_id])
         return found[0] if found else None
 
     @reads
-    def find(self, volume_ids: typing.Iterable[str]) -> list[rows.Row]:
+    def find(self, volume_ids: typing.Iterable[VolumeId]) -> list[rows.Row]:
         """The rows with these ids, deleted ones too.
 
         :raises DatabaseAway: if the database does not answer
@@ -70,7 +74,8 @@ class RowStore:
                     wanted)]
 
     @reads
-    def homes(self, node: str, lvs: typing.Iterable[str]) -> list[rows.Row]:
+    def homes(self, node: NodeName,
+              lvs: typing.Iterable[LvUuid]) -> list[rows.Row]:
         """The rows of a node's living volumes that are one of these LVs.
 
         Reads the rows of that node's volumes, by ``volumes_deleted_host_idx``.
@@ -121,7 +126,7 @@ class RowStore:
             project=row.project_id,
             attachments=tuple(by_volume.get(row.id, ()))) for row in found]
 
-    def offer(self, row: rows.Row, copy: records.Location,
+    def offer(self, row: rows.Row, copy: Location,
               purpose: rows.Purpose) -> rows.Row:
         """Write down that ``copy`` is being prepared.
 
@@ -151,7 +156,7 @@ class RowStore:
 
         :raises CannotRelocate, RowChanged, DatabaseAway: see ``offer``
         """
-        record = records.ProviderId(row.generation + 1, source=row.owner)
+        record = ProviderId(row.generation + 1, source=row.owner)
         service = self._service(owner.location.node, row.id)
         values = {
             'host': f'{owner.location.node}#{owner.pool}',
@@ -171,7 +176,7 @@ class RowStore:
         record = dataclasses.replace(row.record, source=None)
         return self._swap(row, 'complete', {'provider_id': str(record)})
 
-    def _service(self, node: str, volume_id: str) -> typing.Any:
+    def _service(self, node: NodeName, volume_id: VolumeId) -> typing.Any:
         try:
             found = self._services.get(node)
         except _AWAY as error:
@@ -184,7 +189,7 @@ class RowStore:
 
     def _swap(self, row: rows.Row, step: str, values: dict[str, typing.Any],
               needed: typing.Sequence[conditions.Condition] = (),
-              peer: str = '') -> rows.Row:
+              peer: NodeName | None = None) -> rows.Row:
         """Change a row that is as ``row`` says, and as needed besides.
 
         :param peer: where the volume would move
@@ -215,7 +220,7 @@ class RowStore:
 
     def _refusal(self, row: rows.Row, fresh: rows.Row | None, step: str,
                  needed: typing.Sequence[conditions.Condition],
-                 peer: str) -> exceptions.DMCloneException:
+                 peer: NodeName | None) -> exceptions.DMCloneException:
         """Why a change was not made."""
         if fresh is None or fresh.deleted:
             return exceptions.RowChanged(volume=row.id, step=step,
@@ -233,7 +238,8 @@ class RowStore:
             reason=conditions.difference(row, fresh))
 
     @staticmethod
-    def _hold(volume_id: str, needed: typing.Sequence[conditions.Condition],
+    def _hold(volume_id: VolumeId,
+              needed: typing.Sequence[conditions.Condition]
               ) -> typing.Sequence[bool]:
         """Which of these conditions hold now; nothing if there is no row."""
         context = cinder_context.get_admin_context()
@@ -278,7 +284,7 @@ class RowStore:
                 volume.deleted == sa.false(), *wanted, *filters).update(
                     values, synchronize_session=False)
 
-    def _read_back(self, volume_id: str,
+    def _read_back(self, volume_id: VolumeId,
                    failure: Exception | None) -> rows.Row | None:
         deadline = self._clock() + deadlines.SETTLE_SECONDS
         while True:

@@ -17,6 +17,7 @@ import time
 from typing import Any, Callable, Iterable, Iterator, Self
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.marks import reads
 from cinder_dmclone.privileged import block
 from cinder_dmclone.privileged import lvm
@@ -70,7 +71,7 @@ class Report:
     """
 
     name: str
-    uuid: str
+    uuid: GroupUuid
     token: str
     size: Bytes
     free: Bytes
@@ -89,7 +90,7 @@ class Report:
         lvs = [LogicalVolume.parse(group['vg_name'], row)
                for row in report['lv'] if not row['lv_name'].startswith('[')]
         return cls(
-            name=group['vg_name'], uuid=group['vg_uuid'],
+            name=group['vg_name'], uuid=GroupUuid(group['vg_uuid']),
             token=_token(group['vg_uuid'], group['vg_seqno']),
             size=Bytes(int(group['vg_size'])),
             free=Bytes(int(group['vg_free'])),

@@ -17,6 +17,7 @@ import typing
 
 from oslo_log import log as logging
 
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 
 LOG = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ _KERNEL = 1
 _SIZE = 4096
 
 
-def listen(failed: typing.Callable[[str], None],
+def listen(failed: typing.Callable[[LvUuid], None],
            lost: typing.Callable[[], None]) -> None:
     """Start a thread that reports failed paths of our devices.
 
@@ -42,7 +43,7 @@ def listen(failed: typing.Callable[[str], None],
                      name='dmclone-uevents').start()
 
 
-def _run(found: socket.socket, failed: typing.Callable[[str], None],
+def _run(found: socket.socket, failed: typing.Callable[[LvUuid], None],
          lost: typing.Callable[[], None]) -> None:
     while True:
         try:
@@ -61,7 +62,7 @@ def _run(found: socket.socket, failed: typing.Callable[[str], None],
             LOG.exception('A failed path of LV %s is not looked at.', lv)
 
 
-def failed_path(message: bytes) -> str | None:
+def failed_path(message: bytes) -> LvUuid | None:
     """The LV whose device of ours lost its path; None for other events."""
     fields = dict(field.split('=', 1) for field in message.decode(
         errors='replace').split('\0') if '=' in field)

@@ -20,9 +20,13 @@ import oslo_messaging as messaging
 from cinder_dmclone.database import services
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import GroupUuid
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.marks import reads
 from cinder_dmclone.peers import messages
-from cinder_dmclone import records
 
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
@@ -45,32 +49,33 @@ class Peers:
                                                version=messages.VERSION))
 
     @reads
-    def node_of(self, host: str) -> str | None:
+    def node_of(self, host: str) -> NodeName | None:
         """The node on a connector's host; None if it has no such backend."""
-        node = f'{host}@{self._backend}'
+        node = NodeName(f'{host}@{self._backend}')
         return node if self._services.get(node) else None
 
     @reads
-    def is_up(self, node: str) -> bool:
+    def is_up(self, node: NodeName) -> bool:
         """Whether the node's service reports in (``service_down_time``)."""
         service = self._services.get(node)
         return bool(service and service.is_up)
 
     @reads
-    def identity(self, node: str) -> messages.Identity:
+    def identity(self, node: NodeName) -> messages.Identity:
         """Who ``node`` is; it may be full."""
         return messages.Identity(**self._call(node, 'identity'))
 
     @reads
-    def room(self, node: str, size: int) -> messages.Room:
+    def room(self, node: NodeName, size: int) -> messages.Room:
         """What ``node`` could take in, for a volume of ``size`` bytes.
 
         The room for that volume's clone metadata is taken off already.
         """
         return messages.Room(**self._call(node, 'room', size=int(size)))
 
-    def prepare(self, node: str, copy: messages.Copy, group: str, front: bool,
-                gated: bool, seconds: float) -> str:
+    def prepare(self, node: NodeName, copy: messages.Copy,
+                group: GroupUuid, front: bool, gated: bool,
+                seconds: float) -> str:
         """Let ``node`` build a copy; returns the path of its front.
 
         :param group: uuid the node's volume group must have
@@ -82,7 +87,7 @@ class Peers:
         return self._call(node, 'prepare', seconds, copy=body, group=group,
                           front=front, gated=gated, seconds=seconds)
 
-    def hand_over(self, node: str, volume: str, copy: records.Location,
+    def hand_over(self, node: NodeName, volume: VolumeId, copy: Location,
                   pool: str) -> None:
         """Ask the home node to make the copy the volume: a server writes.
 
@@ -93,32 +98,34 @@ class Peers:
             CONF.rpc_response_timeout * deadlines.HAND_OVER_PART,
             volume=volume, copy=str(copy), pool=pool)
 
-    def discard(self, node: str, volume: str, lv: str) -> None:
+    def discard(self, node: NodeName, volume: VolumeId, lv: LvUuid) -> None:
         """Let ``node`` destroy a copy whose offer was withdrawn."""
         self._call(node, 'discard', volume=volume, lv=lv)
 
     @reads
-    def agrees(self, node: str, volume: str, lv: records.Location) -> bool:
+    def agrees(self, node: NodeName, volume: VolumeId, lv: Location) -> bool:
         """Whether the home node agrees that a copy is not needed."""
         return self._call(node, 'agrees', volume=volume, lv=str(lv))
 
     @reads
-    def show(self, node: str, lv: str) -> messages.Shown:
+    def show(self, node: NodeName, lv: LvUuid) -> messages.Shown:
         """What ``node`` has under this LV uuid, now."""
         return messages.Shown(**self._call(node, 'show', lv=lv))
 
-    def connect(self, node: str, volume: str, connector: dict) -> dict:
+    def connect(self, node: NodeName, volume: VolumeId,
+                connector: dict[str, typing.Any]) -> dict[str, typing.Any]:
         """Let the home node answer a connection request."""
         return self._call(node, 'connect', CONF.rpc_response_timeout,
                           volume=volume, connector=connector)
 
-    def disconnect(self, node: str, volume: str, connector: dict | None,
+    def disconnect(self, node: NodeName, volume: VolumeId,
+                   connector: dict[str, typing.Any] | None,
                    force: bool) -> bool:
         """Let the home node end a connection."""
         return self._call(node, 'disconnect', CONF.rpc_response_timeout,
                           volume=volume, connector=connector, force=force)
 
-    def nudge(self, node: str, volume: str) -> None:
+    def nudge(self, node: NodeName, volume: VolumeId) -> None:
         """Ask ``node`` to look at a volume soon; no answer is needed."""
         try:
             self._client.prepare(server=node, retry=SEND_RETRIES).cast(
@@ -128,7 +135,7 @@ class Peers:
                         'it looks by itself later: %(error)s',
                         {'node': node, 'volume': volume, 'error': error})
 
-    def _call(self, node: str, method: str, timeout: float | None = None,
+    def _call(self, node: NodeName, method: str, timeout: float | None = None,
               **arguments: typing.Any) -> typing.Any:
         timeout = timeout or CONF.rpc_response_timeout * deadlines.QUERY_PART
         try:

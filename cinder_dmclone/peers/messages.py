@@ -6,7 +6,11 @@ from __future__ import annotations
 import dataclasses
 
 from cinder_dmclone.host.iscsi import importer
-from cinder_dmclone import records
+from cinder_dmclone.location import GroupUuid
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone import units
 
 TOPIC = 'cinder-dmclone'
@@ -20,10 +24,10 @@ class Copy:
     ``size`` and ``block`` (the logical block size) are in bytes.
     """
 
-    volume: str
+    volume: VolumeId
     generation: int
-    lv: str
-    lender: records.Location
+    lv: LvUuid
+    lender: Location
     iqn: str
     portal: str
     size: int
@@ -32,10 +36,11 @@ class Copy:
     password: str = dataclasses.field(repr=False)
 
     @property
-    def tags(self) -> tuple[records.Copy, records.From]:
-        return (records.Copy(self.generation, self.volume),
-                records.From(self.lender.node, self.lender.lv, self.iqn,
-                             self.portal, self.size, self.block))
+    def tags(self) -> tuple[lv_tags.CopyTag, lv_tags.SourceTag]:
+        return (lv_tags.CopyTag(self.generation, self.volume),
+                lv_tags.SourceTag(
+                    self.lender.node, self.lender.lv, self.iqn, self.portal,
+                    units.Bytes(self.size), self.block))
 
     @property
     def source(self) -> importer.Source:
@@ -49,7 +54,7 @@ class Identity:
     """Who a borrower is, full or not; ``block`` as in ``Copy``."""
 
     pool: str
-    group: str
+    group: GroupUuid
     block: int
     initiator: str
 
@@ -72,5 +77,5 @@ class Shown:
     state: str
     generation: int = 0
     size: int = 0
-    group: str = ''
+    group: GroupUuid | None = None
     source: str = ''

@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
@@ -82,7 +82,8 @@ class Found(NamedTuple):
 
 
 @privileged.context.entrypoint
-def inspect(name: str | None = None, part: str = '') -> list[tuple]:
+def inspect(name: str | None = None, part: str = ''
+            ) -> list[tuple[Any, ...]]:
     """What there is of our devices, or of one: the fields of ``Found``.
 
     :param part: only devices with this in their names

@@ -187,7 +187,7 @@ def _files(iqn: str) -> list[pathlib.Path]:
 
     Without a portal group number iscsiadm makes the portal a plain file.
     """
-    found = []
+    found: list[pathlib.Path] = []
     for root in NODES:
         for path in (root / iqn).glob('*'):
             found.extend([path] if path.is_file() else path.glob('*'))

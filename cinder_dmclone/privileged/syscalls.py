@@ -42,7 +42,7 @@ class _Child:
                                                  socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                argv, stdin=theirs, stdout=subprocess.DEVNULL,
+                argv, stdin=theirs.fileno(), stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL, start_new_session=True)
         # It says that it is ready.
         self._receive('start of a process', _START_SECONDS)

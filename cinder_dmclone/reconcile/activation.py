@@ -17,6 +17,8 @@ from oslo_log import log as logging
 
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
 from cinder_dmclone.reconcile import actions
@@ -119,7 +121,7 @@ def _bring_up(world: World, unit: state.Unit) -> None:
     # Most LVs have nothing to do; what they are is no secret.
     if _decide(world, unit).step not in _TAKEN:
         return
-    volume = unit.tags.volume or unit.lv
+    volume = unit.tags.volume or VolumeId(unit.lv)
     with world.locks.volume(volume, deadlines.LOCK_SECONDS):
         for _ in range(_MOST_STEPS):
             found = inspect.refresh(world.host, unit.lv)
@@ -149,7 +151,7 @@ def _log_in(world: World) -> None:
         if not source or source.portal in silent:
             continue
         try:
-            with world.locks.volume(unit.tags.volume or lv,
+            with world.locks.volume(unit.tags.volume or VolumeId(lv),
                                     deadlines.LOCK_SECONDS):
                 for _, found in _readers(
                         {lv: inspect.refresh(world.host, lv)}):
@@ -160,8 +162,8 @@ def _log_in(world: World) -> None:
             silent.add(source.portal)
 
 
-def _readers(units: dict[str, state.Unit]) -> typing.Iterator[
-        tuple[str, state.Unit]]:
+def _readers(units: dict[LvUuid, state.Unit]) -> typing.Iterator[
+        tuple[LvUuid, state.Unit]]:
     """Those with a server that waits for a lender, or may."""
     for lv, unit in units.items():
         if (unit.tags.source and not unit.has_path

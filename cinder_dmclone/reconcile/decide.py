@@ -8,6 +8,8 @@ absence of evidence.
 
 from __future__ import annotations
 
+from cinder.objects.fields import VolumeStatus
+
 from cinder_dmclone.database import rows
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
@@ -33,6 +35,8 @@ def decide(facts: Facts) -> Decision:
             'without proof')
     if facts.rivals:
         return Decision(Verdict.REPORT, 'several volumes claim this LV')
+    if row.unreadable:
+        return Decision(Verdict.REPORT, row.unreadable)
     # A row without a record is one whose creation did not end.
     if row.provider_id and unit.tags.generation > row.generation:
         return Decision(
@@ -40,7 +44,7 @@ def decide(facts: Facts) -> Decision:
             f'the database {row.generation}: the database went back in time')
     if row.deleted:
         return _deleted(facts, row)
-    if row.status == 'deleting' and facts.home:
+    if row.status == VolumeStatus.DELETING and facts.home:
         return Decision(Verdict.WAIT, 'the volume is being deleted')
     return home.decide(facts, row) if facts.home else _elsewhere(facts, row)
 

@@ -7,8 +7,9 @@ import dataclasses
 import enum
 
 from cinder_dmclone.host.dm import status
+from cinder_dmclone.location import Location
 from cinder_dmclone import names
-from cinder_dmclone import records
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 
 
@@ -64,8 +65,8 @@ class Decision:
 
     step: Step
     why: str = ''
-    ask: records.Location | None = None
-    lent: tuple[records.Lent, ...] = ()
+    ask: Location | None = None
+    lent: tuple[lv_tags.LoanTag, ...] = ()
     make: frozenset[names.DeviceName] = frozenset()
     drop: frozenset[names.DeviceName] = frozenset()
     initiators: frozenset[str] = frozenset()

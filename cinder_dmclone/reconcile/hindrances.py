@@ -6,6 +6,7 @@ from __future__ import annotations
 from oslo_log import log as logging
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
 
 LOG = logging.getLogger(__name__)
 
@@ -16,14 +17,14 @@ class Hindrances:
     def __init__(self) -> None:
         self._said: dict[str, str] = {}
 
-    def met(self, lv: str, error: exceptions.DMCloneException) -> None:
+    def met(self, lv: LvUuid, error: exceptions.DMCloneException) -> None:
         """A step could not be taken; it is tried again later."""
         if self._said.get(lv) != error.msg:
             self._said[lv] = error.msg
             LOG.warning('LV %(lv)s: %(error)s Trying again until it works.',
                         {'lv': lv, 'error': error.msg})
 
-    def over(self, lv: str) -> None:
+    def over(self, lv: LvUuid) -> None:
         """All steps could be taken."""
         if self._said.pop(lv, None):
             LOG.info('LV %(lv)s: works again.', {'lv': lv})

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from cinder.objects.fields import VolumeStatus
+
 from cinder_dmclone.database import rows
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import decision
@@ -11,12 +13,12 @@ from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile.observed import Facts
-from cinder_dmclone import records
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Unit
 
 # Statuses in which no service of the control plane works on the volume's
 # data without an attachment saying so.
-_QUIET = ('available', 'error', 'in-use')
+_QUIET = (VolumeStatus.AVAILABLE, VolumeStatus.ERROR, VolumeStatus.IN_USE)
 
 
 def decide(facts: Facts, row: rows.Row) -> Decision:
@@ -66,7 +68,7 @@ def _lend_offered(unit: Unit, row: rows.Row) -> Decision | None:
     return Decision(Action.LEND, lent=loans) if loans else None
 
 
-def _stale_loan(facts: Facts, tag: records.Lent) -> Decision:
+def _stale_loan(facts: Facts, tag: lv_tags.LoanTag) -> Decision:
     """A loan that the row does not know.
 
     Either its offer was withdrawn, or the database went back to before the
@@ -144,7 +146,7 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     if make or drop:
         return Decision(Action.CONSUMERS, make=frozenset(make),
                         drop=frozenset(drop), initiators=frozenset(remote))
-    pending = any(a.status != 'attached' for a in row.attachments)
+    pending = any(not a.attached for a in row.attachments)
     leftover = not row.attachments and unit.of_kind(*names.WRITERS)
     if remote:
         # Nothing tells when somebody else takes away what LIO has, and its

@@ -34,7 +34,7 @@ def _offered(facts: Facts, row: rows.Row) -> Decision:
     unit = facts.unit
     if unit.write_waits:
         attachment = row.migration
-        if attachment and attachment.status == 'attached':
+        if attachment and attachment.attached:
             return Decision(Question.CLAIM, 'a server writes', ask=row.owner)
         return Decision(Action.REJECT, 'the attachment is not complete')
     if unit.alarmed:

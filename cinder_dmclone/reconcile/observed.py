@@ -8,8 +8,9 @@ import dataclasses
 import typing
 
 from cinder_dmclone.database import rows
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import NodeName
 from cinder_dmclone.peers import messages
-from cinder_dmclone import records
 from cinder_dmclone.stack import state
 
 
@@ -25,19 +26,19 @@ class Facts:
     node.
     """
 
-    node: str
+    node: NodeName
     unit: state.Unit
     row: rows.Row | None
     rivals: bool = False
     overdue: bool = False
-    shown: typing.Mapping[records.Location, messages.Shown | None] = (
+    shown: typing.Mapping[Location, messages.Shown | None] = (
         dataclasses.field(default_factory=dict))
     agreed: typing.Mapping[str, bool | None] = dataclasses.field(
         default_factory=dict)
 
     @property
-    def here(self) -> records.Location:
-        return records.Location(self.node, self.unit.lv)
+    def here(self) -> Location:
+        return Location(self.node, self.unit.lv)
 
     @property
     def home(self) -> bool:
@@ -45,15 +46,21 @@ class Facts:
         return bool(self.row and self.row.owner == self.here)
 
 
-def is_named(unit: state.Unit, node: str,
+def is_named(unit: state.Unit, node: NodeName,
              found: typing.Iterable[rows.Row]) -> bool:
     """Whether a living volume is, comes from or may become this LV."""
-    here = records.Location(node, unit.lv)
-    return any(here in (row.owner, row.source, row.offer)
-               for row in found if not row.deleted)
+    here = Location(node, unit.lv)
+    return any(here in _concerned(row) for row in found if not row.deleted)
 
 
-def pick_row(unit: state.Unit, node: str,
+def _concerned(row: rows.Row) -> tuple[Location | None, ...]:
+    """The LVs that a row speaks of, as far as it can be read."""
+    if row.unreadable:
+        return (row.owner,)
+    return row.owner, row.source, row.offer
+
+
+def pick_row(unit: state.Unit, node: NodeName,
              found: typing.Iterable[rows.Row]) -> tuple[rows.Row | None,
                                                         bool]:
     """Of the rows that speak of a unit, the one that decides about it.
@@ -64,14 +71,14 @@ def pick_row(unit: state.Unit, node: str,
 
     :returns: the row or None, and whether several live rows claim the LV
     """
-    here = records.Location(node, unit.lv)
+    here = Location(node, unit.lv)
     borrowers = {tag.borrower for tag in unit.tags.lent}
     ranks: dict[tuple[bool, int], list[rows.Row]] = (
         collections.defaultdict(list))
     for row in found:
         if row.owner == here:
             rank = 0
-        elif here in (row.source, row.offer):
+        elif here in _concerned(row):
             rank = 1
         elif row.owner in borrowers:
             rank = 2

@@ -9,6 +9,8 @@ keeps it.
 from __future__ import annotations
 
 from cinder_dmclone.database import rows
+from cinder_dmclone.location import GroupUuid
+from cinder_dmclone.location import Location
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import decision
@@ -17,7 +19,7 @@ from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile.observed import Facts
-from cinder_dmclone import records
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Unit
 
 
@@ -58,7 +60,7 @@ def _stale_writers(unit: Unit, row: rows.Row,
 
 
 def _discharge(facts: Facts, row: rows.Row,
-               tag: records.Lent) -> Decision | None:
+               tag: lv_tags.LoanTag) -> Decision | None:
     """Why a loan still needs this LV; None if it does not."""
     shown = facts.shown.get(tag.borrower)
     if shown is None:
@@ -77,11 +79,13 @@ def _discharge(facts: Facts, row: rows.Row,
     if owner is None:
         return Decision(Question.SHOW, ask=row.owner)
     doubt = _doubt(facts.unit, row.owner, row.generation, None, owner)
-    return doubt and Decision(Verdict.REPORT, f'{doubt}; this copy is kept')
+    if doubt is None:
+        return None
+    return Decision(Verdict.REPORT, f'{doubt}; this copy is kept')
 
 
-def _doubt(unit: Unit, who: records.Location, generation: int,
-           group: str | None, shown: messages.Shown) -> str | None:
+def _doubt(unit: Unit, who: Location, generation: int,
+           group: GroupUuid | None, shown: messages.Shown) -> str | None:
     """Why a node's statement does not prove this copy superfluous.
 
     :param group: the volume group the node had when it borrowed
@@ -99,7 +103,7 @@ def _doubt(unit: Unit, who: records.Location, generation: int,
     return None
 
 
-def _serve(unit: Unit, borrower: records.Location) -> Decision:
+def _serve(unit: Unit, borrower: Location) -> Decision:
     """Lend, and hydrate meanwhile if this LV is itself a copy.
 
     Reads that wait here would wait inside the iSCSI target and keep its

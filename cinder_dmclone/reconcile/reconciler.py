@@ -17,6 +17,9 @@ from oslo_log import log as logging
 from cinder_dmclone.database import rows
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile.decision import Decision
@@ -26,7 +29,6 @@ from cinder_dmclone.reconcile import hindrances
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import offers
 from cinder_dmclone.reconcile import schedule
-from cinder_dmclone import records
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import state
 from cinder_dmclone.stack import teardown
@@ -55,13 +57,13 @@ class Reconciler:
         self._spawn = spawn or _spawn
         # LVs a thread works on: a login or an erasure of one volume must not
         # keep the others waiting.
-        self._busy: set[str] = set()
+        self._busy: set[LvUuid] = set()
         self._wake = threading.Condition()
         self._schedule = schedule.Schedule()
         self._reported: dict[str, str] = {}
         self._hindrances = hindrances.Hindrances()
         # What was in flight at the last look.
-        self._seen: dict[str, state.Unit] = {}
+        self._seen: dict[LvUuid, state.Unit] = {}
         self._unclaimed = offers.Unclaimed()
 
     # -- the thread ---------------------------------------------------------
@@ -82,7 +84,7 @@ class Reconciler:
                 key, self._world.clock.monotonic() + seconds)
             self._wake.notify()
 
-    def path_failed(self, lv: str) -> None:
+    def path_failed(self, lv: LvUuid) -> None:
         """Work on an LV at once, for a server may wait; not too often."""
         with self._wake:
             again = self._schedule.path_failed(
@@ -164,15 +166,15 @@ class Reconciler:
                 self._busy.discard(unit.lv)
             self.nominate(unit.lv, schedule.SOONEST)
 
-    def _decide_all(self, units: dict[str, state.Unit]) -> dict[
-            str, Decision]:
+    def _decide_all(self, units: dict[LvUuid, state.Unit]) -> dict[
+            LvUuid, Decision]:
         """Decide about units with one query; this only nominates."""
         found = self._rows(units.values())
         return {lv: decide.decide(self._facts(unit, found))
                 for lv, unit in units.items()}
 
     def _rows(self, units: typing.Collection[state.Unit],
-              *known: str) -> list[rows.Row]:
+              *known: VolumeId) -> list[rows.Row]:
         """The rows that decide about units.
 
         The tags name the row's id, unless Cinder has exchanged the ids of two
@@ -188,7 +190,7 @@ class Reconciler:
         store, node = self._world.rows, self._world.settings.node
         found = {row.id: row for row in store.find({*known, *(
             volume for unit in units
-            for volume in (unit.lv, *unit.tags.volumes))})}
+            for volume in (VolumeId(unit.lv), *unit.tags.volumes))})}
         unnamed = [unit.lv for unit in units
                    if not observed.is_named(unit, node, found.values())]
         if unnamed:
@@ -242,7 +244,7 @@ class Reconciler:
                 plan.wait(lv, seen, now, _first(unit))
             self._wake.notify()
 
-    def _report(self, lv: str, decision: Decision) -> None:
+    def _report(self, lv: LvUuid, decision: Decision) -> None:
         if self._reported.get(lv) != decision.why:
             self._reported[lv] = decision.why
             LOG.error('LV %(lv)s on %(node)s needs a look: %(why)s',
@@ -255,7 +257,7 @@ class Reconciler:
         """Take steps until there is nothing to do now."""
         lv = unit.lv
         # Almost always the row's id; the row is read under the lock only.
-        volume = unit.tags.volume or lv
+        volume = unit.tags.volume or VolumeId(lv)
         answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
         decision = Decision(Verdict.WAIT)
         for _ in range(MAX_STEPS):
@@ -283,9 +285,9 @@ class Reconciler:
                   {'lv': lv, 'step': decision.step})
         return Decision(Verdict.WAIT, 'too many steps')
 
-    def _one_step(self, lv: str, volume: str,
+    def _one_step(self, lv: LvUuid, volume: VolumeId,
                   answers: dict[str, typing.Any]) -> tuple[
-                      Decision, str]:
+                      Decision, VolumeId]:
         """Decide once more under the lock, and take the step.
 
         :returns: also whose lock has to be taken; nothing was done without
@@ -300,7 +302,7 @@ class Reconciler:
             self._remove(lv, volume, answers)
         return decision, found
 
-    def _remove(self, lv: str, volume: str,
+    def _remove(self, lv: LvUuid, volume: VolumeId,
                 answers: dict[str, typing.Any]) -> None:
         """Erase and delete an LV that was stripped.
 
@@ -313,7 +315,7 @@ class Reconciler:
             if decision.step in actions.REMOVALS:
                 teardown.teardown(self._world.host, known.unit)
 
-    def _decide_now(self, lv: str, volume: str,
+    def _decide_now(self, lv: LvUuid, volume: VolumeId,
                     answers: dict[str, typing.Any]) -> tuple[
                         Decision, observed.Facts]:
         unit = inspect.refresh(self._world.host, lv)
@@ -330,14 +332,14 @@ class Reconciler:
         """
         ask, lv, peers = decision.ask, unit.lv, self._world.peers
         assert ask is not None
-        here = records.Location(self._world.settings.node, lv)
+        here = Location(self._world.settings.node, lv)
         try:
             match decision.step:
                 case Question.SHOW:
                     answers['shown'][ask] = peers.show(ask.node, ask.lv)
                 case Question.AGREE:
                     answers['agreed'][ask.node] = peers.agrees(
-                        ask.node, unit.tags.volume or '', here)
+                        ask.node, unit.tags.volume or VolumeId(lv), here)
                 case Question.CLAIM:
                     assert unit.tags.volume is not None
                     peers.hand_over(ask.node, unit.tags.volume, here,

@@ -6,6 +6,8 @@ from __future__ import annotations
 import dataclasses
 import typing
 
+from cinder_dmclone.location import LvUuid
+
 # Seconds between two looks at an LV in flight: doubled while nothing
 # happens. While something hydrates here, progress decides.
 SOONEST = 2.0
@@ -64,7 +66,7 @@ class Schedule:
         for key in self.due(now).intersection(keys):
             del self._looks[key]
 
-    def path_failed(self, lv: str, now: float) -> bool:
+    def path_failed(self, lv: LvUuid, now: float) -> bool:
         """Note a failed path; whether it has failed a moment ago as well."""
         again = now < self._failed.get(lv, now)
         self._failed[lv] = now + SOONEST
@@ -72,7 +74,7 @@ class Schedule:
 
     # -- after a look -------------------------------------------------------
 
-    def rest(self, lv: str, seen: float) -> None:
+    def rest(self, lv: LvUuid, seen: float) -> None:
         """Nothing is to be done about an LV that was looked at.
 
         :param seen: when it was looked at; who nominated it since then is
@@ -83,18 +85,18 @@ class Schedule:
         self._failed.pop(lv, None)
         self._nominated(lv, planned, seen)
 
-    def wait(self, lv: str, seen: float, now: float, first: float = SOONEST,
+    def wait(self, lv: LvUuid, seen: float, now: float, first: float = SOONEST,
              latest: float = LATEST) -> None:
         """Look again after twice the last interval."""
         planned = self._looks.get(lv)
         interval = 2 * planned.interval if planned else 0.0
         self._again(lv, seen, now, min(max(interval, first), latest))
 
-    def hurry(self, lv: str, seen: float, now: float) -> None:
+    def hurry(self, lv: LvUuid, seen: float, now: float) -> None:
         """Look again soon, however long nothing has happened."""
         self._again(lv, seen, now, SOONEST)
 
-    def hydrate(self, lv: str, seen: float, now: float, done: int,
+    def hydrate(self, lv: LvUuid, seen: float, now: float, done: int,
                 total: int) -> None:
         """Look again when all is copied, if it goes on as so far.
 
@@ -108,13 +110,13 @@ class Schedule:
             interval = min(max(left, SOONEST / 4), HYDRATING_LATEST)
         self._again(lv, seen, now, interval)
 
-    def _again(self, lv: str, seen: float, now: float,
+    def _again(self, lv: LvUuid, seen: float, now: float,
                interval: float) -> None:
         planned = self._looks.get(lv)
         self._looks[lv] = _Look(now + interval, interval)
         self._nominated(lv, planned, seen)
 
-    def _nominated(self, lv: str, planned: _Look | None,
+    def _nominated(self, lv: LvUuid, planned: _Look | None,
                    seen: float) -> None:
         if planned and planned.at > seen:
             self.nominate(lv, planned.at)

@@ -7,11 +7,14 @@ from oslo_utils import excutils
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
-from cinder_dmclone import records
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 from cinder_dmclone.stack import teardown
 from cinder_dmclone.stack import write_gate
@@ -31,7 +34,7 @@ def prepare(world: World, copy: messages.Copy, front: bool, gated: bool,
     """
     started = world.clock.monotonic()
     settings = world.settings
-    here = records.Location(settings.node, copy.lv)
+    here = Location(settings.node, copy.lv)
     row = world.rows.get(copy.volume)
     if (not row or row.deleted or row.offer != here
             or row.generation + 1 != copy.generation
@@ -75,19 +78,19 @@ def adopt(world: World, unit: state.Unit, row: rows.Row) -> None:
     if unit.of_kind(*names.GATE):
         write_gate.release(world.host, unit)
     stale = [tag for tag in (unit.tags.copy,) if tag]
-    own = records.Own(row.generation, row.id)
+    own = lv_tags.OwnTag(row.generation, row.id)
     world.host.group.retag(names.data_lv(unit.lv),
-                           add=[records.print_tag(own)],
-                           remove=[records.print_tag(tag) for tag in stale])
+                           add=[lv_tags.print_tag(own)],
+                           remove=[lv_tags.print_tag(tag) for tag in stale])
     world.host.group.flush()
 
 
-def discard(world: World, volume_id: str, lv: str) -> None:
+def discard(world: World, volume_id: VolumeId, lv: LvUuid) -> None:
     """Destroy a copy whose offer the row no longer holds.
 
     :raises PeerRefused: if the copy may still be needed
     """
-    here = records.Location(world.settings.node, lv)
+    here = Location(world.settings.node, lv)
     unit = inspect.refresh(world.host, lv)
     row = world.rows.get(volume_id)
     if row is None or here in (row.owner, row.offer, row.source):

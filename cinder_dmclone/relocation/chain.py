@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
-from cinder_dmclone import records
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import NodeName
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.world import World
 
 
-def require_short(world: World, row: rows.Row, peer: str) -> None:
+def require_short(world: World, row: rows.Row, peer: NodeName) -> None:
     """Let a volume of this node have one more copy, or refuse it.
 
     A copy whose node does not answer counts, those behind it do not: a volume
@@ -36,7 +37,7 @@ def require_short(world: World, row: rows.Row, peer: str) -> None:
         older = _behind(world, older)
 
 
-def _behind(world: World, copy: records.Location) -> records.Location | None:
+def _behind(world: World, copy: Location) -> Location | None:
     """What a copy hydrates from, as far as its node tells."""
     if copy.node == world.settings.node:
         return inspect.refresh(world.host, copy.lv).tags.hydrates_from
@@ -46,7 +47,7 @@ def _behind(world: World, copy: records.Location) -> records.Location | None:
         shown = world.peers.show(copy.node, copy.lv)
     except (exceptions.PeerAway, exceptions.PeerRefused):
         return None
-    return records.Location.parse(shown.source) if shown.source else None
+    return Location.parse(shown.source) if shown.source else None
 
 
 def _progress(world: World, row: rows.Row) -> str:

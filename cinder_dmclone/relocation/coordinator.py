@@ -13,9 +13,11 @@ from oslo_utils import excutils
 from cinder_dmclone.database import rows
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
-from cinder_dmclone import records
 from cinder_dmclone.relocation import chain
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.stack import inspect
@@ -24,7 +26,7 @@ from cinder_dmclone.world import World
 LOG = logging.getLogger(__name__)
 
 
-def relocate(world: World, row: rows.Row, peer: str,
+def relocate(world: World, row: rows.Row, peer: NodeName,
              purpose: rows.Purpose) -> str:
     """Move a volume from this node to ``peer``; the caller holds its lock.
 
@@ -60,10 +62,10 @@ def undone(world: World, row: rows.Row) -> typing.Iterator[None]:
             _undo(world, row)
 
 
-def offer(world: World, row: rows.Row, peer: str,
+def offer(world: World, row: rows.Row, peer: NodeName,
           purpose: rows.Purpose) -> rows.Row:
     """Write down a copy that has never been before; the row as it is now."""
-    copy = records.Location(peer, str(uuid.uuid4()))
+    copy = Location(peer, LvUuid(str(uuid.uuid4())))
     return world.rows.offer(row, copy, purpose)
 
 
@@ -93,7 +95,7 @@ def commit(world: World, row: rows.Row, pool: str,
              {'volume': row.id, 'here': row.owner, 'there': copy})
 
 
-def find_room(world: World, row: rows.Row, peer: str) -> messages.Room:
+def find_room(world: World, row: rows.Row, peer: NodeName) -> messages.Room:
     """Ask the peer for room before anything is written down.
 
     :raises CannotRelocate: if there is none, or its disks do not fit
@@ -112,7 +114,7 @@ def find_room(world: World, row: rows.Row, peer: str) -> messages.Room:
     return room
 
 
-def identify(world: World, row: rows.Row, peer: str) -> messages.Identity:
+def identify(world: World, row: rows.Row, peer: NodeName) -> messages.Identity:
     """Ask the peer of an offer that stands who it is; it may be full.
 
     :raises CannotRelocate: if its disks do not fit
@@ -122,7 +124,7 @@ def identify(world: World, row: rows.Row, peer: str) -> messages.Identity:
     return there
 
 
-def _require_blocks(world: World, row: rows.Row, peer: str,
+def _require_blocks(world: World, row: rows.Row, peer: NodeName,
                     there: messages.Identity) -> None:
     here = world.host.group.report().block_size
     if there.block != here:
@@ -131,7 +133,7 @@ def _require_blocks(world: World, row: rows.Row, peer: str,
                       f'those of {world.settings.node} {here}')
 
 
-def _cannot(world: World, row: rows.Row, peer: str,
+def _cannot(world: World, row: rows.Row, peer: NodeName,
             reason: str) -> exceptions.CannotRelocate:
     return exceptions.CannotRelocate(
         volume=row.id, node=world.settings.node, peer=peer, reason=reason)

@@ -10,10 +10,10 @@ from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
-from cinder_dmclone import records
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import exports
 from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 from cinder_dmclone.stack import write_gate
 from cinder_dmclone.world import World
@@ -26,9 +26,9 @@ def lend(world: World, row: rows.Row,
     """Mark the LV lent, durably, and export it to the borrower."""
     copy = row.offer
     assert copy is not None
-    tag = records.Lent(row.generation + 1, row.id, copy.node, copy.lv,
-                       there.group, there.initiator)
-    world.host.group.retag(names.data_lv(row.lv), add=[records.print_tag(tag)])
+    tag = lv_tags.LoanTag(row.generation + 1, row.id, copy.node, copy.lv,
+                          there.group, there.initiator)
+    world.host.group.retag(names.data_lv(row.lv), add=[lv_tags.print_tag(tag)])
     world.host.group.flush()
     unit = inspect.refresh(world.host, row.lv)
     exports.export_loan(world.host, unit, tag)
@@ -42,13 +42,13 @@ def lend(world: World, row: rows.Row,
         user=user, password=password)
 
 
-def reclaim(world: World, unit: state.Unit, tag: records.Lent) -> None:
+def reclaim(world: World, unit: state.Unit, tag: lv_tags.LoanTag) -> None:
     """Forget a loan: its offer was withdrawn or never used."""
     iqn = exports.loan_iqn(world.host, unit, tag)
     world.host.exporter.remove(iqn)
     world.host.dm.remove(str(names.loan(unit.lv, tag.lv)))
     world.host.group.retag(names.data_lv(unit.lv),
-                           remove=[records.print_tag(tag)])
+                           remove=[lv_tags.print_tag(tag)])
     world.host.group.flush()
 
 

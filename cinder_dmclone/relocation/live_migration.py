@@ -23,8 +23,9 @@ from oslo_utils import excutils
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import NodeName
 from cinder_dmclone.peers import messages
-from cinder_dmclone import records
 from cinder_dmclone.relocation import chain
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import lender
@@ -33,7 +34,7 @@ from cinder_dmclone.stack import write_gate
 from cinder_dmclone.world import World
 
 
-def offer(world: World, row: rows.Row, peer: str,
+def offer(world: World, row: rows.Row, peer: NodeName,
           purpose: rows.Purpose) -> str:
     """Have a gated copy built on ``peer``; the caller holds the lock.
 
@@ -64,7 +65,7 @@ def offer(world: World, row: rows.Row, peer: str,
     return path
 
 
-def hand_over(world: World, row: rows.Row, copy: records.Location,
+def hand_over(world: World, row: rows.Row, copy: Location,
               pool: str) -> None:
     """Make the offered copy the volume; the caller holds the lock.
 
@@ -77,8 +78,7 @@ def hand_over(world: World, row: rows.Row, copy: records.Location,
     :raises DatabaseAway: the front stays gated until the outcome is known
     """
     attachment = row.migration
-    if row.offer != copy or not attachment or (
-            attachment.status != 'attached'):
+    if row.offer != copy or not attachment or not attachment.attached:
         raise exceptions.CannotRelocate(
             volume=row.id, node=world.settings.node, peer=copy.node,
             reason=f'{copy} is not offered to a server that may be there')

@@ -15,10 +15,13 @@ from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import lvm
+from cinder_dmclone.location import GroupUuid
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.reconcile import schedule
-from cinder_dmclone import records
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.stack import inspect
@@ -88,7 +91,7 @@ class Answers:
                 group=group.name, node=self._node,
                 reason=error.msg) from error
 
-    def prepare(self, copy: messages.Copy, group: str, front: bool,
+    def prepare(self, copy: messages.Copy, group: GroupUuid, front: bool,
                 gated: bool, seconds: float) -> str:
         """Build an offered copy; see ``relocation.borrower.prepare``."""
         mine = self._host.group.report().uuid
@@ -104,7 +107,7 @@ class Answers:
             finally:
                 self._loop.nominate(copy.lv)
 
-    def hand_over(self, volume_id: str, copy: records.Location,
+    def hand_over(self, volume_id: VolumeId, copy: Location,
                   pool: str) -> None:
         """Make an offered copy the volume (``relocation.live_migration``)."""
         with self._world.locks.volume(volume_id, deadlines.LOCK_SECONDS):
@@ -119,12 +122,12 @@ class Answers:
                 # The server there waits: what is left to do here can wait.
                 self._loop.nominate(row.lv, schedule.SOONEST)
 
-    def discard(self, volume_id: str, lv: str) -> None:
+    def discard(self, volume_id: VolumeId, lv: LvUuid) -> None:
         """Destroy a withdrawn copy; see ``relocation.discard``."""
         with self._world.locks.volume(volume_id, deadlines.LOCK_SECONDS):
             borrower.discard(self._world, volume_id, lv)
 
-    def agrees(self, volume_id: str, copy: records.Location) -> bool:
+    def agrees(self, volume_id: VolumeId, copy: Location) -> bool:
         """Whether a copy elsewhere may go; takes no lock.
 
         A copy's LV is never offered twice: once this is true it stays true.
@@ -132,7 +135,7 @@ class Answers:
         row = self._world.rows.get(volume_id)
         return bool(row and copy not in (row.owner, row.offer, row.source))
 
-    def show(self, lv: str) -> messages.Shown:
+    def show(self, lv: LvUuid) -> messages.Shown:
         """What this node has under an LV uuid, now; takes no lock."""
         report = self._host.group.report()
         unit = inspect.refresh(self._host, lv)
@@ -152,7 +155,7 @@ class Answers:
             size=unit.data.size if unit.data else 0, group=report.uuid,
             source=str(unit.tags.hydrates_from or ''))
 
-    def nudge(self, volume_id: str) -> None:
+    def nudge(self, volume_id: VolumeId) -> None:
         """Look at a volume soon."""
         self._loop.nominate(volume_id)
 
@@ -164,11 +167,11 @@ class Answers:
             block=report.block_size,
             initiator=self._host.importer.initiator())
 
-    def _locked(self, volume_id: str) -> typing.ContextManager[None]:
+    def _locked(self, volume_id: VolumeId) -> typing.ContextManager[None]:
         return self._world.locks.volume(volume_id,
                                         self._world.settings.budget)
 
-    def _row(self, volume_id: str) -> rows.Row:
+    def _row(self, volume_id: VolumeId) -> rows.Row:
         row = self._world.rows.get(volume_id)
         if row is None or row.deleted:
             raise exceptions.CannotServe(

@@ -8,6 +8,7 @@ import enum
 import typing
 
 from cinder_dmclone.database import rows
+from cinder_dmclone.location import NodeName
 
 
 class How(enum.Enum):
@@ -27,7 +28,7 @@ class Placement:
 
     how: How
     attachment: str | None = None
-    peer: str | None = None
+    peer: NodeName | None = None
     why: str = ''
 
     @property
@@ -40,7 +41,7 @@ class Placement:
 
 
 def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
-          host: str, peer: str | None, peer_up: bool) -> Placement:
+          host: str, peer: NodeName | None, peer_up: bool) -> Placement:
     """How a connector is served by the volume's home node on ``host``.
 
     A volume moves only for a server: an attachment that waits for this
@@ -74,13 +75,13 @@ def _waiting(row: rows.Row, asking: str | None) -> rows.Attachment | None:
     """The attachment this request is for."""
     fits = [a for a in row.attachments
             if (not a.connected or a.host == asking)
-            and a.status in ('reserved', 'attaching')]
+            and a.asked_for]
     # A retry finds its own connector already written down.
     fits.sort(key=lambda a: not a.connected)
     return fits[0] if fits else None
 
 
-def _for_server(row: rows.Row, waiting: rows.Attachment, peer: str,
+def _for_server(row: rows.Row, waiting: rows.Attachment, peer: NodeName,
                 peer_up: bool, host: str) -> Placement:
     busy = _busy(row)
     if busy:
@@ -116,7 +117,7 @@ def _occupied(others: list[rows.Attachment], waiting: rows.Attachment,
     """Which other attachment is in the way, and what to do about it."""
     # The one at home is not what a failed try left elsewhere.
     other = min(others, key=lambda a: a.host == host)
-    if (len(others) == 1 and other.status == 'attached'
+    if (len(others) == 1 and other.attached
             and other.instance == waiting.instance):
         return (f'its server has it on {other.host} over iSCSI from here '
                 f'(attachment {other.id}), which cannot move with the server: '

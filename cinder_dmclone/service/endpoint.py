@@ -17,8 +17,12 @@ from oslo_log import log as logging
 import oslo_messaging as messaging
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import GroupUuid
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import messages
-from cinder_dmclone import records
 from cinder_dmclone.service import entry_points
 
 LOG = logging.getLogger(__name__)
@@ -32,50 +36,54 @@ class Endpoint:
     def __init__(self, node: entry_points.NodeService) -> None:
         self._node = node
 
-    def identity(self, context: typing.Any) -> dict:
+    def identity(self, context: typing.Any) -> dict[str, typing.Any]:
         with _crossing():
             return dataclasses.asdict(self._node.identity())
 
-    def room(self, context: typing.Any, size: int) -> dict:
+    def room(self, context: typing.Any, size: int) -> dict[str, typing.Any]:
         with _crossing():
             return dataclasses.asdict(self._node.room(size))
 
-    def prepare(self, context: typing.Any, copy: dict, group: str,
+    def prepare(self, context: typing.Any, copy: dict[str, typing.Any],
+                group: GroupUuid,
                 front: bool, gated: bool, seconds: float) -> str:
         with _crossing():
-            copy['lender'] = records.Location.parse(copy['lender'])
+            copy['lender'] = Location.parse(copy['lender'])
             return self._node.prepare(messages.Copy(**copy), group, front,
                                       gated, seconds)
 
-    def hand_over(self, context: typing.Any, volume: str, copy: str,
+    def hand_over(self, context: typing.Any, volume: VolumeId, copy: str,
                   pool: str) -> None:
         with _crossing():
-            self._node.hand_over(volume, records.Location.parse(copy), pool)
+            self._node.hand_over(volume, Location.parse(copy), pool)
 
-    def discard(self, context: typing.Any, volume: str, lv: str) -> None:
+    def discard(self, context: typing.Any, volume: VolumeId,
+                lv: LvUuid) -> None:
         with _crossing():
             self._node.discard(volume, lv)
 
-    def agrees(self, context: typing.Any, volume: str, lv: str) -> bool:
+    def agrees(self, context: typing.Any, volume: VolumeId,
+               lv: str) -> bool:
         with _crossing():
-            return self._node.agrees(volume, records.Location.parse(lv))
+            return self._node.agrees(volume, Location.parse(lv))
 
-    def show(self, context: typing.Any, lv: str) -> dict:
+    def show(self, context: typing.Any, lv: LvUuid) -> dict[str, typing.Any]:
         with _crossing():
             return dataclasses.asdict(self._node.show(lv))
 
-    def connect(self, context: typing.Any, volume: str,
-                connector: dict) -> dict:
+    def connect(self, context: typing.Any, volume: VolumeId,
+                connector: dict[str, typing.Any]) -> dict[str, typing.Any]:
         with _crossing():
             return self._node.connect(volume, connector, proxied=True)
 
-    def disconnect(self, context: typing.Any, volume: str,
-                   connector: dict | None, force: bool) -> bool:
+    def disconnect(self, context: typing.Any, volume: VolumeId,
+                   connector: dict[str, typing.Any] | None,
+                   force: bool) -> bool:
         with _crossing():
             return self._node.disconnect(volume, connector, force,
                                          proxied=True)
 
-    def nudge(self, context: typing.Any, volume: str) -> None:
+    def nudge(self, context: typing.Any, volume: VolumeId) -> None:
         self._node.nudge(volume)
 
 
@@ -99,7 +107,7 @@ class _crossing:
                 f'{type(error).__name__}: {error}') from error
 
 
-def serve(node: str, service_: entry_points.NodeService) -> typing.Any:
+def serve(node: NodeName, service_: entry_points.NodeService) -> typing.Any:
     """Start answering other nodes; only when the driver is up."""
     server = rpc.get_server(
         messaging.Target(topic=messages.TOPIC, server=node),

@@ -15,14 +15,17 @@ from cinder.message import message_field
 from cinder import context as cinder_context
 from oslo_log import log as logging
 
+from cinder_dmclone.database.provider_id import ProviderId
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.reconcile import schedule
-from cinder_dmclone import records
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.relocation import live_migration
@@ -31,6 +34,7 @@ from cinder_dmclone.service import attach_policy
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import exports
 from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 from cinder_dmclone.stack import teardown
 from cinder_dmclone import units
@@ -51,16 +55,16 @@ class NodeService(answers.Answers):
 
     # -- volumes ------------------------------------------------------------
 
-    def create(self, volume_id: str, lv: str, size_gib: int) -> str:
+    def create(self, volume_id: VolumeId, lv: LvUuid, size_gib: int) -> str:
         """Make the LV of a new volume; returns its ``provider_id``."""
-        tag = records.Own(1, volume_id)
+        tag = lv_tags.OwnTag(1, volume_id)
         self._host.group.create(
             names.data_lv(lv), units.Bytes.from_gib(size_gib),
-            [records.print_tag(tag)])
+            [lv_tags.print_tag(tag)])
         self._host.group.flush()
-        return str(records.ProviderId(1))
+        return str(ProviderId(1))
 
-    def delete(self, volume_id: str) -> None:
+    def delete(self, volume_id: VolumeId) -> None:
         """Delete a volume's LV, also while it hydrates; idempotent.
 
         :raises DeviceBusy: if it is in use; it is then left as it was
@@ -83,7 +87,7 @@ class NodeService(answers.Answers):
         if row.source:
             self._world.peers.nudge(row.source.node, volume_id)
 
-    def extend(self, volume_id: str, size_gib: int) -> None:
+    def extend(self, volume_id: VolumeId, size_gib: int) -> None:
         """Grow a volume; consumers that stand see the new size."""
         with self._home(volume_id) as known:
             self._host.group.extend(
@@ -95,7 +99,7 @@ class NodeService(answers.Answers):
                 consumers.consume(self._host, unit, name)
 
     @contextlib.contextmanager
-    def local_path(self, volume_id: str) -> typing.Iterator[str]:
+    def local_path(self, volume_id: VolumeId) -> typing.Iterator[str]:
         """A device for this node's own work on a volume, as image copies.
 
         Meanwhile the volume does not move.
@@ -112,8 +116,8 @@ class NodeService(answers.Answers):
 
     # -- connections --------------------------------------------------------
 
-    def connect(self, volume_id: str, connector: dict,
-                proxied: bool = False) -> dict:
+    def connect(self, volume_id: VolumeId, connector: dict[str, typing.Any],
+                proxied: bool = False) -> dict[str, typing.Any]:
         """Serve a connector; returns Cinder's connection info.
 
         A retry waits for the attempt that runs and gets its result.
@@ -133,7 +137,9 @@ class NodeService(answers.Answers):
                                      node=self._node)
         return self._world.peers.connect(owner, volume_id, connector)
 
-    def _connect_here(self, volume_id: str, connector: dict) -> dict:
+    def _connect_here(self, volume_id: VolumeId,
+                      connector: dict[str, typing.Any]
+                      ) -> dict[str, typing.Any]:
         known = self._settled(self._row(volume_id))
         row, unit, host = known.row, known.unit, self._world.settings.host
         assert row is not None
@@ -167,8 +173,8 @@ class NodeService(answers.Answers):
         consumers.consume(self._host, unit, name)
         return exports.local(self._host.dm.link(str(name)))
 
-    def _relocate(self, row: rows.Row, peer: str,
-                  purpose: rows.Purpose) -> dict:
+    def _relocate(self, row: rows.Row, peer: NodeName,
+                  purpose: rows.Purpose) -> dict[str, typing.Any]:
         try:
             if row.id in self._copying:
                 raise exceptions.CannotRelocate(
@@ -200,7 +206,8 @@ class NodeService(answers.Answers):
             context, message_field.Action.ATTACH_VOLUME,
             resource_uuid=row.id, detail=message_field.Detail.ATTACH_ERROR)
 
-    def disconnect(self, volume_id: str, connector: dict | None,
+    def disconnect(self, volume_id: VolumeId,
+                   connector: dict[str, typing.Any] | None,
                    force: bool, proxied: bool = False) -> bool:
         """End a connection; every connection if there is no connector.
 
@@ -229,7 +236,7 @@ class NodeService(answers.Answers):
                                             force)
 
     def _disconnect_here(self, known: observed.Facts,
-                         connector: dict | None) -> bool:
+                         connector: dict[str, typing.Any] | None) -> bool:
         row, unit, world = known.row, known.unit, self._world
         assert row is not None
         host = world.settings.host
@@ -253,7 +260,8 @@ class NodeService(answers.Answers):
         return shared
 
     def _end_offer(self, row: rows.Row, unit: state.Unit,
-                   connector: dict | None) -> tuple[rows.Row, bool]:
+                   connector: dict[str, typing.Any] | None
+                   ) -> tuple[rows.Row, bool]:
         """What the end of an attachment means for a live migration.
 
         Nova deletes the attachment of the node that the server is not on:
@@ -272,7 +280,7 @@ class NodeService(answers.Answers):
             # One that Nova asked for and got no answer; it asked again.
             return row, True
         moved = (asking == host and attachment is not None
-                 and attachment.status == 'attached')
+                 and attachment.attached)
         front = names.front(host, unit.lv)
         if unit.is_open(front) and (connector is None or asking == host):
             raise exceptions.ServerHere(volume=row.id, node=self._node,
@@ -288,13 +296,13 @@ class NodeService(answers.Answers):
         finally:
             self._loop.nominate(row.lv)
 
-    def migrate(self, volume_id: str, host: str) -> bool:
+    def migrate(self, volume_id: VolumeId, host: str) -> bool:
         """Move a volume nobody is attached to.
 
         :param host: ``host@backend#pool``
         :returns: False if ``host`` is no peer; nothing was done then
         """
-        peer = host.partition('#')[0]
+        peer = NodeName(host.partition('#')[0])
         if (peer.partition('@')[2] != self._world.settings.backend
                 or peer == self._node or not self._world.peers.is_up(peer)):
             return False
@@ -310,7 +318,7 @@ class NodeService(answers.Answers):
     # -- helpers ------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _home(self, volume_id: str) -> typing.Iterator[observed.Facts]:
+    def _home(self, volume_id: VolumeId) -> typing.Iterator[observed.Facts]:
         """Hold the lock of a volume of this node, settled."""
         with self._locked(volume_id):
             row = self._row(volume_id)
@@ -329,7 +337,7 @@ class NodeService(answers.Answers):
                                          reason=decision.why + silent)
         return known
 
-    def _owner(self, volume_id: str) -> str:
+    def _owner(self, volume_id: VolumeId) -> NodeName:
         return self._row(volume_id).node
 
     def _require_unoffered(self, row: rows.Row) -> None:

@@ -11,18 +11,19 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host.dm import table
 from cinder_dmclone.host.iscsi import importer
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
-from cinder_dmclone import records
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 from cinder_dmclone import units
 
 Unit = state.Unit
 
 
-def build(host: Host, lv: str, tags: typing.Iterable[records.Tag],
+def build(host: Host, lv: LvUuid, tags: typing.Iterable[lv_tags.Tag],
           source: importer.Source, front: bool) -> None:
     """Make a copy that can be read and written at once; nothing hydrates.
 
@@ -32,10 +33,10 @@ def build(host: Host, lv: str, tags: typing.Iterable[records.Tag],
     """
     settings = host.settings
     host.group.create(names.data_lv(lv), source.size,
-                      [records.print_tag(tag) for tag in tags])
+                      [lv_tags.print_tag(tag) for tag in tags])
     host.meta_group.create(
         names.meta_lv(lv), metadata.size(source.size, settings.region_size),
-        [records.print_tag(records.Meta(lv, 0, source.iqn))], zero=True)
+        [lv_tags.print_tag(lv_tags.MetadataTag(lv, 0, source.iqn))], zero=True)
     # A login leaves a node record, which outlives a power cut: so must the
     # LV, which alone tells whose it is.
     flush_records(host)
@@ -51,8 +52,8 @@ def build(host: Host, lv: str, tags: typing.Iterable[records.Tag],
         host.dm.remove(str(name))
     host.meta_group.retag(
         names.meta_lv(lv),
-        add=[records.print_tag(records.Meta(lv, 1, source.iqn))],
-        remove=[records.print_tag(records.Meta(lv, 0, source.iqn))])
+        add=[lv_tags.print_tag(lv_tags.MetadataTag(lv, 1, source.iqn))],
+        remove=[lv_tags.print_tag(lv_tags.MetadataTag(lv, 0, source.iqn))])
     flush_records(host)
 
 
@@ -120,7 +121,7 @@ def _apply_clone(host: Host, unit: Unit,
                             'active')
         region = region_size or settings.region_size.to_sectors()
         target = table.Clone(
-            metadata=unit.meta.devnum, data=consumers.active_data(unit).devnum,
+            metadata=unit.meta.devnum, data=consumers.data_devnum(unit),
             source=host.dm.devnum(str(names.source(unit.lv))),
             region_size=region,
             features=frozenset(['no_hydration', 'no_discard_passdown']),
@@ -172,7 +173,7 @@ def reconnect(host: Host, unit: Unit, queue: bool = True) -> bool:
     return True
 
 
-def _recorded(tag: records.From) -> importer.Source:
+def _recorded(tag: lv_tags.SourceTag) -> importer.Source:
     """What must be found behind a recorded source; holds no secret."""
     return importer.Source(tag.iqn, tag.portal, tag.lv,
                            units.Bytes(tag.size), tag.block, '', '')
@@ -217,5 +218,5 @@ def swap(host: Host, unit: Unit) -> None:
             consumers.consume(host, bare, name)
     assert unit.tags.source is not None
     host.group.retag(names.data_lv(unit.lv),
-                     remove=[records.print_tag(unit.tags.source)])
+                     remove=[lv_tags.print_tag(unit.tags.source)])
     flush_records(host)

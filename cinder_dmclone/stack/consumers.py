@@ -19,22 +19,22 @@ def consumer_table(unit: state.Unit) -> table.Table:
     A volume extended while hydrating has its new end on the data LV alone,
     since the clone keeps its source's size.
     """
-    data = active_data(unit)
-    whole = data.size.to_sectors()
+    devnum = data_devnum(unit)
+    whole = active_data(unit).size.to_sectors()
     clone = _clone_in_use(unit)
     if clone is None and unit.tags.source:
         raise exceptions.CopyUnusable(
             lv=unit.lv, volume=unit.tags.volume, node='this node',
             reason='it is not complete, and its clone is not there')
     if clone is None:
-        return table.Table.single(whole, table.Linear(data.devnum))
+        return table.Table.single(whole, table.Linear(devnum))
     old = clone.table.length
     segments = [table.Segment(units.Sectors(0), old,
                               table.Linear(clone.devnum))]
     if whole > old:
         segments.append(table.Segment(
             old, units.Sectors(whole - old),
-            table.Linear(data.devnum, old)))
+            table.Linear(devnum, old)))
     return table.Table(tuple(segments))
 
 
@@ -57,7 +57,7 @@ def drop(host: Host, unit: state.Unit, name: names.DeviceName) -> None:
 def top(unit: state.Unit) -> str:
     """'major:minor' of what the consumers lead to."""
     clone = _clone_in_use(unit)
-    return clone.devnum if clone else active_data(unit).devnum
+    return clone.devnum if clone else data_devnum(unit)
 
 
 def openers(host: Host, unit: state.Unit) -> int:
@@ -73,7 +73,7 @@ def openers(host: Host, unit: state.Unit) -> int:
     if clone:
         count += host.dm.open_count(clone.devnum) - 1
     source = unit.device(names.source(unit.lv))
-    if source and source.table.has_path(active_data(unit).devnum):
+    if source and source.table.has_path(data_devnum(unit)):
         count -= 1
     return count
 
@@ -91,6 +91,16 @@ def flush(host: Host, unit: state.Unit) -> None:
     clone = [names.clone(unit.lv).path] if unit.assembled else []
     # Beyond a clone lies what a volume was extended by meanwhile.
     host.dm.flush(*clone, active_data(unit).path)
+
+
+def data_devnum(unit: state.Unit) -> str:
+    """'major:minor' of the data LV.
+
+    :raises CopyUnusable: if it is missing or not active
+    """
+    devnum = active_data(unit).devnum
+    assert devnum is not None
+    return devnum
 
 
 def active_data(unit: state.Unit) -> lvm.LogicalVolume:

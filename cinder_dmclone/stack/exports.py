@@ -6,10 +6,11 @@ from __future__ import annotations
 import typing
 
 from cinder_dmclone.host.iscsi import exporter
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
-from cinder_dmclone import records
 from cinder_dmclone.stack import consumers
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 
 
@@ -18,7 +19,7 @@ def local(path: str) -> dict[str, typing.Any]:
     return {'driver_volume_type': 'local', 'data': {'device_path': path}}
 
 
-def export(host: Host, unit: state.Unit, volume_id: str,
+def export(host: Host, unit: state.Unit, volume_id: VolumeId,
            initiators: typing.Iterable[str]) -> dict[str, typing.Any]:
     """Serve a volume read-write to these initiators, besides those it has.
 
@@ -61,7 +62,7 @@ def unexport(host: Host, unit: state.Unit, initiator: str | None) -> bool:
     return False
 
 
-def export_loan(host: Host, unit: state.Unit, tag: records.Lent) -> None:
+def export_loan(host: Host, unit: state.Unit, tag: lv_tags.LoanTag) -> None:
     """Export a lent LV to its borrower, read-only; idempotent."""
     name = names.loan(unit.lv, tag.lv)
     consumers.consume(host, unit, name)
@@ -72,7 +73,7 @@ def export_loan(host: Host, unit: state.Unit, tag: records.Lent) -> None:
         grants=(grant,)))
 
 
-def loan_iqn(host: Host, unit: state.Unit, tag: records.Lent) -> str:
+def loan_iqn(host: Host, unit: state.Unit, tag: lv_tags.LoanTag) -> str:
     """The target under which an LV is lent."""
     return names.loan_iqn(host.settings.target_prefix, unit.lv, tag.lv,
                           tag.generation)

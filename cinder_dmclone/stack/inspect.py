@@ -11,21 +11,22 @@ from oslo_log import log as logging
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
-from cinder_dmclone import records
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Unit
 from cinder_dmclone.sysfs import sessions
 
 LOG = logging.getLogger(__name__)
 
 
-def collect(host: Host) -> dict[str, Unit]:
+def collect(host: Host) -> dict[LvUuid, Unit]:
     """All units of this node, by LV uuid."""
-    return _with_disks(host.importer.disks, _collect(host, ''))
+    return _with_disks(host.importer.disks, _collect(host, None))
 
 
-def refresh(host: Host, lv: str) -> Unit:
+def refresh(host: Host, lv: LvUuid) -> Unit:
     """The unit as it is now; it costs little however many others there are."""
     def disks() -> dict[str, sessions.Disk | None]:
         source = units[lv].tags.source
@@ -35,20 +36,20 @@ def refresh(host: Host, lv: str) -> Unit:
     return _with_disks(disks, units).get(lv) or Unit(lv)
 
 
-def _collect(host: Host, only: str) -> dict[str, Unit]:
+def _collect(host: Host, only: LvUuid | None) -> dict[LvUuid, Unit]:
     """Units without their disks.
 
-    :param only: the LV to look at; all if empty
+    :param only: the LV to look at; all if None
     """
-    found: dict[str, dict[str, typing.Any]] = collections.defaultdict(dict)
+    found: dict[LvUuid, dict[str, typing.Any]] = collections.defaultdict(dict)
     _collect_lvs(host, found, only)
     _collect_devices(host, found, only)
     _collect_exports(host, found, only)
     return {lv: Unit(lv=lv, **fields) for lv, fields in found.items()}
 
 
-def _collect_lvs(host: Host, found: dict[str, dict[str, typing.Any]],
-                 only: str) -> None:
+def _collect_lvs(host: Host, found: dict[LvUuid, dict[str, typing.Any]],
+                 only: LvUuid | None) -> None:
     reports = {host.group.name: host.group.report().lvs}
     if host.meta_group.name not in reports:
         reports[host.meta_group.name] = _metadata_lvs(host)
@@ -60,10 +61,10 @@ def _collect_lvs(host: Host, found: dict[str, dict[str, typing.Any]],
             if not uuid:
                 continue
             try:
-                tags = records.Tags.parse(lv.tags)
+                tags = lv_tags.Tags.parse(lv.tags)
             except exceptions.BadRecord as error:
                 found[uuid]['unreadable'] = error.msg
-                tags = records.Tags()
+                tags = lv_tags.Tags()
             if name == names.meta_lv(uuid):
                 found[uuid].update(meta=lv, meta_tag=tags.meta)
             elif group_name == host.group.name:
@@ -89,9 +90,9 @@ _WITH_STATUS = {names.Kind.CLONE: 'clone', names.Kind.SOURCE: 'source',
 
 
 def _collect_devices(host: Host,
-                     found: dict[str, dict[str, typing.Any]],
-                     only: str) -> None:
-    for text, device_found in host.dm.devices(only).items():
+                     found: dict[LvUuid, dict[str, typing.Any]],
+                     only: LvUuid | None) -> None:
+    for text, device_found in host.dm.devices(only or '').items():
         name = names.DeviceName.parse(text)
         if not name or name.lv not in found:
             # Another backend's: its LV is in another volume group.
@@ -106,15 +107,15 @@ def _collect_devices(host: Host,
 
 
 def _collect_exports(host: Host,
-                     found: dict[str, dict[str, typing.Any]],
-                     only: str) -> None:
+                     found: dict[LvUuid, dict[str, typing.Any]],
+                     only: LvUuid | None) -> None:
     """Sort exports by LV; half-made ones, without a device, too."""
     prefix = host.settings.target_prefix
     expected = {names.serve_iqn(prefix, lv): lv for lv in found}
     for lv, fields in found.items():
-        for tag in fields.get('tags', records.Tags()).lent:
+        for tag in fields.get('tags', lv_tags.Tags()).lent:
             expected[names.loan_iqn(prefix, lv, tag.lv, tag.generation)] = lv
-    for iqn, export in host.exporter.list(only, expected).items():
+    for iqn, export in host.exporter.list(only or '', expected).items():
         name = names.DeviceName.parse(export.device.rpartition('/')[2])
         owner = name.lv if name else expected.get(iqn)
         if owner in found:
@@ -123,7 +124,7 @@ def _collect_exports(host: Host,
 
 def _with_disks(
         disks: typing.Callable[[], dict[str, sessions.Disk | None]],
-        units: dict[str, Unit]) -> dict[str, Unit]:
+        units: dict[LvUuid, Unit]) -> dict[LvUuid, Unit]:
     """Units with the disks of those that hydrate, asked for once."""
     sources = {lv: unit.tags.source for lv, unit in units.items()
                if unit.tags.source}

@@ -10,8 +10,10 @@ from cinder_dmclone.host.dm import status
 from cinder_dmclone.host.dm import table
 from cinder_dmclone.host.iscsi import exporter
 from cinder_dmclone.host import lvm
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
-from cinder_dmclone import records
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.sysfs import sessions
 
 
@@ -19,11 +21,11 @@ from cinder_dmclone.sysfs import sessions
 class Unit:
     """One data LV (by uuid) and everything of this node built on it."""
 
-    lv: str
+    lv: LvUuid
     data: lvm.LogicalVolume | None = None
-    tags: records.Tags = records.Tags()
+    tags: lv_tags.Tags = lv_tags.Tags()
     meta: lvm.LogicalVolume | None = None
-    meta_tag: records.Meta | None = None
+    meta_tag: lv_tags.MetadataTag | None = None
     unreadable: str | None = None
     devices: dict[names.DeviceName, dm_device.Device] = dataclasses.field(
         default_factory=dict)
@@ -80,13 +82,13 @@ class Unit:
         """Whether the lender can be read."""
         return bool(self.source and self.source.usable and self.disk)
 
-    def missing_loans(self, borrower: records.Location) -> tuple[
-            records.Lent, ...]:
+    def missing_loans(self, borrower: Location) -> tuple[
+            lv_tags.LoanTag, ...]:
         """What is lent to a borrower and not exported to it."""
         return tuple(tag for tag in self.tags.lent
                      if tag.borrower == borrower and not self._lends(tag))
 
-    def _lends(self, tag: records.Lent) -> bool:
+    def _lends(self, tag: lv_tags.LoanTag) -> bool:
         name = names.loan(self.lv, tag.lv)
         return name in self.devices and any(
             export.enabled and tag.initiator in export.initiators

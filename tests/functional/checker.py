@@ -195,7 +195,7 @@ def _volumes(found: inventory.Inventory, rows: list[Row],
         if row is None:
             yield f'LV {name} is not justified (tags {sorted(volume.tags)})'
             continue
-        own = f'dmclone.own/{row.generation}/{row.id}'
+        own = f'dmclone.1.own/{row.generation}/{row.id}'
         if volume.tags != {own}:
             yield f'LV {name} has tags {sorted(volume.tags)}, not {own}'
         if volume.size < row.size * gib:

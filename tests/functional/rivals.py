@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from cinder_dmclone.database import rows
 from cinder_dmclone.database.volumes import RowStore
 from cinder_dmclone import exceptions
-from cinder_dmclone import records
+from cinder_dmclone.location import Location
 from cinder_dmclone.releases import db_api
 from lab.races import NODES
 
@@ -58,9 +58,9 @@ def _context() -> cinder_context.RequestContext:
     return cinder_context.RequestContext('user', 'project', is_admin=True)
 
 
-def _copy(row: rows.Row) -> records.Location:
+def _copy(row: rows.Row) -> Location:
     node = random.choice([node for node in NODES if node != row.node])
-    return records.Location(node, str(uuid.uuid4()))
+    return Location(node, str(uuid.uuid4()))
 
 
 class Rival:

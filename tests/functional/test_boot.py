@@ -50,7 +50,7 @@ class BootTest(base.FunctionalTest):
         # A copy that was being prepared when the power failed.
         lv, waiting = str(uuid.uuid4()), self.volume(self.node1)
         self.node2.run(f'lvcreate -qy -Wn -Zn -L 64m -n volume-{lv} '
-                       f'--addtag dmclone.copy/2/{waiting} {GROUP} && sync')
+                       f'--addtag dmclone.1.copy/2/{waiting} {GROUP} && sync')
         fronts = {self.front(one, self.node2)
                   for one in (resting, other, volume)}
         lent = self.devices(self.node1)

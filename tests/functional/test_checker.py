@@ -25,7 +25,7 @@ dmsetup suspend {FRONT}
 dmsetup create stray --table "0 8 zero"
 dmsetup load stray --table "0 8 error"
 lvcreate -qq -y -Wn -L 4M -n volume-{LV} cinder-volumes
-lvchange -qq --addtag dmclone.copy/2/{LV} cinder-volumes/volume-{LV}
+lvchange -qq --addtag dmclone.1.copy/2/{LV} cinder-volumes/volume-{LV}
 mkdir -p {TARGET}/tpgt_1 {HBA}/stray {RECORD}/10.99.1.1,3260,1
 echo /dev/ubdb >{HBA}/stray/udev_path
 mkdir /sys/kernel/config/target/iscsi/$1/tpgt_1/acls/extra
@@ -73,7 +73,7 @@ class CheckerTest(base.FunctionalTest):
                 f'device {FRONT} is suspended',
                 f'device {FRONT} does not answer a read',
                 'device stray has a loaded table that is not live',
-                f"LV volume-{LV} is not justified (tags ['dmclone.copy/2/",
+                f"LV volume-{LV} is not justified (tags ['dmclone.1.copy/2/",
                 f'target {IQN} is not justified',
                 'backstore stray of /dev/ubdb is not justified',
                 f"target {iqn} admits ['extra', '{NODE2}'], not "

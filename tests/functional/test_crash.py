@@ -20,13 +20,13 @@ BLOCKS = base.GIB // 4096
 # every one; what only kernels show is the same for neighbours.
 LENDER_BEFORE_COMMIT = (
     # Not when the tag of an earlier try is taken away.
-    "group.retag:after:'add': ['dmclone.lent",
+    "group.retag:after:'add': ['dmclone.1.lent",
     'peers.prepare:after',
 )
 LENDER_BEFORE_COMMIT_LONG = (
     'rows.offer:before',
     'rows.offer:after',
-    "group.retag:before:'add': ['dmclone.lent",
+    "group.retag:before:'add': ['dmclone.1.lent",
     'group.flush:after',
     'dm.apply:after:dmclone-loan',
     'exporter.ensure:before',
@@ -55,12 +55,12 @@ PREPARE_LONG = (
 # Reached one after the other by a relocation that was committed: before it is
 # adopted, and when the server is on the LV itself but nothing says so yet.
 BORROWER = (
-    'group.retag:before:dmclone.own',
+    'group.retag:before:dmclone.1.own',
     'dm.apply:after:dmclone-front',
 )
 BORROWER_LONG = (
-    'group.retag:before:dmclone.own',
-    'group.retag:after:dmclone.own',
+    'group.retag:before:dmclone.1.own',
+    'group.retag:after:dmclone.1.own',
     'dm.message:before:enable_hydration',
     'dm.message:after:enable_hydration',
     'dm.clone_status:before',
@@ -69,8 +69,8 @@ BORROWER_LONG = (
     'dm.apply:after:dmclone-source',
     'dm.apply:before:dmclone-front',
     'dm.apply:after:dmclone-front',
-    'group.retag:before:dmclone.from',
-    'group.retag:after:dmclone.from',
+    'group.retag:before:dmclone.1.from',
+    'group.retag:after:dmclone.1.from',
     'dm.message:after:disable_hydration',
     'dm.remove:before:dmclone-clone',
     'dm.remove:after:dmclone-clone',

@@ -71,7 +71,7 @@ class MetadataTest(base.FunctionalTest):
         self.assertIn(volume, str(second))
         self.assertEqual(record, self.row(volume).provider_id)
         tags = look.volumes(self.node1)[f'volume-{volume}']
-        self.assertTrue(any(tag.startswith('dmclone.lent') for tag in tags))
+        self.assertTrue(any(tag.startswith('dmclone.1.lent') for tag in tags))
         # With its metadata it goes on.
         self.node2.run(f'dd if=/var/tmp/meta of={meta} bs=4M oflag=direct; '
                        'rm /var/tmp/meta')

@@ -236,10 +236,10 @@ class Rounds(base.FunctionalTest):
         :param borrower: uuid of the LV on node 2
         """
         return [f'{name} {tag} on {node.name}' for node, name, tag in (
-            (self.node1, f'volume-{lender}', 'dmclone.lent/'),
-            (self.node2, f'volume-{borrower}', 'dmclone.from/'),
+            (self.node1, f'volume-{lender}', 'dmclone.1.lent/'),
+            (self.node2, f'volume-{borrower}', 'dmclone.1.from/'),
             (self.node2, f'dmclone-meta-{borrower}',
-             f'dmclone.meta/{borrower}/1/'))
+             f'dmclone.1.meta/{borrower}/1/'))
             if not any(found.startswith(tag) for found
                        in look.volumes(node).get(name, ()))]
 

@@ -85,7 +85,7 @@ class RelocationTest(base.FunctionalTest):
         # Whatever makes the lender look, it keeps its copy.
         self.node1.volume.kill()
         self.start_services(self.node1)
-        self.assertIn(f'dmclone.lent/2/{volume}/node2#dmclone/{new}',
+        self.assertIn(f'dmclone.1.lent/2/{volume}/node2#dmclone/{new}',
                       ' '.join(look.volumes(self.node1)[f'volume-{old}']))
         self.assert_hydrating(at)
         self.release(at, self.node1)

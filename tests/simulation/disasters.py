@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 import typing
 
+from cinder_dmclone.database.provider_id import ProviderId
+from cinder_dmclone.location import Location
 from cinder_dmclone import names
-from cinder_dmclone import records
+from cinder_dmclone.stack import lv_tags
 from tests.unit.fake import cloud as unit_cloud
 
 if typing.TYPE_CHECKING:
@@ -38,7 +40,7 @@ def restore_database(cloud: cloud_module.Cloud,
     if not newest or newest[0] != row.owner or behind:
         return False
     tables.real = row.owner
-    record = dataclasses.replace(records.ProviderId.parse(
+    record = dataclasses.replace(ProviderId.parse(
         tables.before_commit['provider_id']), offer=None)
     tables.update(truth.volume, **{**tables.before_commit,
                                    'provider_id': str(record)})
@@ -52,11 +54,11 @@ def adopt(cloud: cloud_module.Cloud, truth: truth_module.Truth) -> None:
         assert newest
         owner, tags = newest
         assert tags.own
-        source = tags.source and records.Location(tags.source.node,
-                                                  tags.source.lv)
+        source = tags.source and Location(tags.source.node,
+                                          tags.source.lv)
         cloud.tables.update(
             truth.volume, host=f'{owner.node}#{unit_cloud.POOL}',
-            _name_id=owner.lv, provider_id=str(records.ProviderId(
+            _name_id=owner.lv, provider_id=str(ProviderId(
                 tags.own.generation, source)))
         cloud.tables.real = None
         node = cloud.nodes[owner.node]
@@ -65,15 +67,15 @@ def adopt(cloud: cloud_module.Cloud, truth: truth_module.Truth) -> None:
             node.start()
 
 
-def _newest(cloud: cloud_module.Cloud) -> tuple[records.Location,
-                                                records.Tags] | None:
+def _newest(cloud: cloud_module.Cloud) -> tuple[Location,
+                                                lv_tags.Tags] | None:
     """The LV that was the volume last, as the tags on the disks say."""
     found = []
     for node in cloud.nodes.values():
         for name, (_, _, texts) in node.group._durable.items():
-            tags, uuid = records.Tags.parse(texts), names.lv_uuid(name)
+            tags, uuid = lv_tags.Tags.parse(texts), names.lv_uuid(name)
             if tags.own and uuid and name == names.data_lv(uuid):
-                found.append((records.Location(node.name, uuid), tags))
+                found.append((Location(node.name, uuid), tags))
     return max(found, key=lambda one: one[1].own.generation, default=None)
 
 
@@ -97,7 +99,7 @@ def break_sector(cloud: cloud_module.Cloud, truth: truth_module.Truth,
     """
     for node in cloud.nodes.values():
         for name, lv in node.group.volumes.items():
-            lent = records.Tags.parse(lv.tags).lent
+            lent = lv_tags.Tags.parse(lv.tags).lent
             uuid = names.lv_uuid(name)
             if lent and uuid and truth.owner.lv != uuid:
                 node.mapper.bad.add((name, number))

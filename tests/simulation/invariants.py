@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from cinder_dmclone.database import rows
 from cinder_dmclone.host.dm import table
+from cinder_dmclone.location import Location
 from cinder_dmclone import names
-from cinder_dmclone import records
+from cinder_dmclone.stack import lv_tags
 from tests.simulation import cloud as cloud_module
 from tests.simulation import truth as truth_module
 from tests.unit.fake import mapped
@@ -34,7 +35,7 @@ class Watch:
         cloud.activated = self.activated
         cloud.tables.changed = self.row_changed
         self._generation = self._highest = 1
-        self._offer: records.Location | None = None
+        self._offer: Location | None = None
         self._disturbed = 0.0
 
     def changed(self, call: ports.Call) -> None:
@@ -111,7 +112,7 @@ class Watch:
         for text in node.mapper.mapped:
             name = names.DeviceName.parse(text)
             if name and name.kind is names.Kind.FRONT and not row.deleted and (
-                    records.Location(node.name, name.lv)
+                    Location(node.name, name.lv)
                     != self.truth.owner):
                 raise Violation('I2 boot', f'{text} on {node.name}, '
                                 f'{self.truth.owner} is the volume')
@@ -131,7 +132,7 @@ class Watch:
                 if not found.openers or not _writable(found):
                     continue
                 name = names.DeviceName.parse(text)
-                here = name and records.Location(node.name, name.lv)
+                here = name and Location(node.name, name.lv)
                 if name and name.kind in names.WRITERS and here != owner:
                     raise Violation(
                         'I2 writer', f'{text} on {node.name} is open and '
@@ -160,7 +161,7 @@ class Rest:
             lvs = {row.node: {names.data_lv(row.lv)}}
             tags = self.cloud.nodes[row.node].group.volumes[
                 names.data_lv(row.lv)].tags
-            self._equal('the tags', {records.print_tag(records.Own(
+            self._equal('the tags', {lv_tags.print_tag(lv_tags.OwnTag(
                 row.generation, row.id))}, set(tags))
         for node in self.cloud.nodes.values():
             self._check_node(node, lvs.get(node.name, set()))

@@ -18,7 +18,6 @@ from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile import home
 from cinder_dmclone.reconcile import new_copy
-from cinder_dmclone import records
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.service import answers
@@ -26,6 +25,7 @@ from cinder_dmclone.service import entry_points
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import teardown
 from cinder_dmclone.stack import write_gate
 from tests.simulation import mistakes
@@ -130,7 +130,7 @@ def _early_end(self, lv, show=answers.Answers.show):
 @bug('the swap is recorded before it is done', (clones, 'swap'))
 def _early_record(host, unit, swap=clones.swap):
     host.group.retag(names.data_lv(unit.lv), remove=[
-        records.print_tag(unit.tags.source)])
+        lv_tags.print_tag(unit.tags.source)])
     clones.flush_records(host)
     host.dm.remove(str(names.clone(unit.lv)))
     swap(host, unit)

@@ -19,7 +19,7 @@ from cinder_dmclone.database import conditions
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
-from cinder_dmclone import records
+from cinder_dmclone.location import Location
 from cinder_dmclone.releases import models
 
 Record = dict[str, typing.Any]
@@ -46,7 +46,7 @@ class Tables:
         # What a commit has changed last, as it was before.
         self.before_commit: Record = {}
         # Where the volume is, if the database is an old one.
-        self.real: records.Location | None = None
+        self.real: Location | None = None
         # Called after every change of a volume's row.
         self.changed: typing.Callable[[], None] = lambda: None
         self._number = 0

@@ -15,9 +15,9 @@ import uuid
 
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import reconciler
-from cinder_dmclone import records
 from cinder_dmclone.service import endpoint
 from cinder_dmclone.service import entry_points
+from cinder_dmclone.stack import lv_tags
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
 from tests.simulation import faults
@@ -121,8 +121,8 @@ class Schedule:
                     int=fresh.getrandbits(128), version=4)))
             # A pure function, and half of the time goes into it.
             stack.enter_context(mock.patch.object(
-                records, 'parse_tag',
-                functools.lru_cache(4096)(records.parse_tag)))
+                lv_tags, 'parse_tag',
+                functools.lru_cache(4096)(lv_tags.parse_tag)))
             for module in (endpoint, reconciler):
                 stack.enter_context(mock.patch.object(
                     module.LOG, 'exception', self._surprise))

@@ -6,8 +6,8 @@ from __future__ import annotations
 import contextlib
 import typing
 
+from cinder_dmclone.location import Location
 from cinder_dmclone import names
-from cinder_dmclone import records
 from tests.simulation import truth as truth_module
 from tests.unit.fake import mapped
 
@@ -41,10 +41,10 @@ class Server:
         self.opened = True
 
     @property
-    def here(self) -> records.Location:
+    def here(self) -> Location:
         name = names.DeviceName.parse(self.name)
         assert name
-        return records.Location(self.node.name, name.lv)
+        return Location(self.node.name, name.lv)
 
     @property
     def alive(self) -> bool:

@@ -12,8 +12,9 @@ import dataclasses
 import itertools
 import typing
 
+from cinder_dmclone.location import Location
 from cinder_dmclone import names
-from cinder_dmclone import records
+from cinder_dmclone.stack import lv_tags
 from tests.unit.fake import storage
 
 if typing.TYPE_CHECKING:
@@ -56,8 +57,8 @@ class Truth:
         self.meddled = False
         # LVs that went with the disks of their node, and what is left of a
         # volume that needs one: nobody hydrates from these any more.
-        self.lost: set[records.Location] = set()
-        self.kept: list[records.Location] | None = None
+        self.lost: set[Location] = set()
+        self.kept: list[Location] | None = None
         self._number = 0
         self.regions = [Region([f'{number}:0'], [node.name])
                         for number in range(regions)]
@@ -67,7 +68,7 @@ class Truth:
                 for number, region in enumerate(self.regions)}
 
     @property
-    def owner(self) -> records.Location:
+    def owner(self) -> Location:
         """Also while the database says something else."""
         return self.cloud.tables.real or self.cloud.row(self.volume).owner
 
@@ -75,11 +76,11 @@ class Truth:
         """A node's disks are about to be lost."""
         row = self.cloud.row(self.volume)
         if not row.deleted and row.status != 'deleting':
-            self._mourn({records.Location(node.name, uuid)
+            self._mourn({Location(node.name, uuid)
                          for uuid in map(names.lv_uuid, node.group.volumes)
                          if uuid})
 
-    def _mourn(self, lost: set[records.Location]) -> None:
+    def _mourn(self, lost: set[Location]) -> None:
         chains = [self._chain(head) for head in self._heads()]
         self.lost |= lost
         if any(lost & set(chain) for chain in chains):
@@ -87,11 +88,11 @@ class Truth:
                          for above, where in itertools.pairwise(chain)
                          if above in self.lost and where not in self.lost]
 
-    def _heads(self) -> list[records.Location]:
+    def _heads(self) -> list[Location]:
         owner = [] if self.owner in self.lost else [self.owner]
         return owner + (self.kept or [])
 
-    def _chain(self, where: records.Location) -> list[records.Location]:
+    def _chain(self, where: Location) -> list[Location]:
         """An LV that must not go, and those it hydrates from.
 
         The last one may be lost.
@@ -103,10 +104,10 @@ class Truth:
             if lv is None:
                 raise Violation('I3 gone', f'{found[-1]}, which is left of '
                                 'the volume, is gone')
-            source = records.Tags.parse(tags).source
+            source = lv_tags.Tags.parse(tags).source
             if source is None:
                 break
-            found.append(records.Location(source.node, source.lv))
+            found.append(Location(source.node, source.lv))
         return found
 
     def _mourns(self) -> bool:
@@ -199,7 +200,7 @@ class Truth:
                 raise Violation('I3 gone', f'{who}: region {number}')
             self.check(number, blocks.get(number, storage.OLD), who, durable)
 
-    def _copies(self, where: records.Location, durable: bool) -> (
+    def _copies(self, where: Location, durable: bool) -> (
             typing.Iterator[tuple[dict[int, str],
                                   typing.Collection[int] | None]]):
         """The volume's LV and its lenders: content, and what counts of it.
@@ -215,12 +216,12 @@ class Truth:
                 raise Violation('I3 gone', f'{where}, which is needed, is '
                                 'gone')
             blocks = lv.durable if durable else lv.blocks
-            source = records.Tags.parse(tags).source
+            source = lv_tags.Tags.parse(tags).source
             if source is None:
                 yield blocks, None
                 return
             yield blocks, self._hydrated(node, where.lv, durable)
-            where = records.Location(source.node, source.lv)
+            where = Location(source.node, source.lv)
 
     @staticmethod
     def _hydrated(node: cloud_module.Node, uuid: str,

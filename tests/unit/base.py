@@ -12,7 +12,7 @@ import typing
 import unittest
 
 from cinder_dmclone import names
-from cinder_dmclone import records
+from cinder_dmclone.stack import lv_tags
 from tests.unit.fake import cloud
 
 REGIONS = 8
@@ -92,7 +92,7 @@ class CloudTestCase(TestCase):
             self.assert_clean(node, {names.data_lv(row.lv)}
                               if node is home else set())
         lv = home.group.volumes[names.data_lv(row.lv)]
-        own = records.print_tag(records.Own(row.generation, row.id))
+        own = lv_tags.print_tag(lv_tags.OwnTag(row.generation, row.id))
         self.assertEqual({own}, lv.tags)
         self.assertEqual(list(data), [lv.read(r) for r in range(len(data))])
         self.assertEqual(list(data), [lv.durable.get(r)

@@ -10,7 +10,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import decision
-from cinder_dmclone import records
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 from tests.unit import base
 from tests.unit.fake import cloud
@@ -129,8 +129,8 @@ class BesideTheServiceTest(base.CloudTestCase):
 
     def test_a_gate_is_not_opened(self) -> None:
         """Only the row says when a server may write."""
-        unit = state.Unit(self.volume, tags=records.Tags(
-            own=records.Own(1, self.volume)), devices={
+        unit = state.Unit(self.volume, tags=lv_tags.Tags(
+            own=lv_tags.OwnTag(1, self.volume)), devices={
                 names.hold(self.volume): mock.Mock()})
         self.assertIs(decision.Verdict.REST,
                       activation.decide('a', unit).step)

@@ -45,8 +45,8 @@ table	cinder--volumes-volume--{LV.replace('-', '--')}	0 524288 linear 98:16 2048
 table	cinder--volumes-volume--{SERVED.replace('-', '--')}	0 262144 linear 98:16 526336
 table	dmclone-front-node1-{LV}	0 524288 linear 254:0 0
 table	dmclone-serve-{SERVED}	0 262144 linear 254:1 0
-lv	cinder-volumes	volume-{LV}	268435456	dmclone.own/1/{LV}
-lv	cinder-volumes	volume-{SERVED}	134217728	dmclone.own/1/{SERVED}
+lv	cinder-volumes	volume-{LV}	268435456	dmclone.1.own/1/{LV}
+lv	cinder-volumes	volume-{SERVED}	134217728	dmclone.1.own/1/{SERVED}
 target	{IQN}
 acl	{IQN}	{STRANGER}
 backstore	{IQN.partition(':')[2]}@{IQN.partition(':')[0]}:	/dev/mapper/dmclone-serve-{SERVED}
@@ -99,9 +99,9 @@ class CheckerTest(unittest.TestCase):
         (f'LV volume-{OTHER} is not justified',
          f'lv	cinder-volumes	volume-{OTHER}	4194304	\n'),
         (f'LV dmclone-meta-{LV} is not justified (tags '
-         f"['dmclone.meta/{LV}/1/'])",
+         f"['dmclone.1.meta/{LV}/1/'])",
          f'lv	cinder-volumes	dmclone-meta-{LV}	4194304	'
-         f'dmclone.meta/{LV}/1/\n'),
+         f'dmclone.1.meta/{LV}/1/\n'),
         # Targets.
         (f'target {STRAY} is not justified', f'target	{STRAY}\n'),
         ('backstore stray of /dev/ubdb is not justified',
@@ -132,12 +132,13 @@ class CheckerTest(unittest.TestCase):
          ''),
         (f'LV volume-{LV} has 268435455 bytes, not 2 GiB', '268435456',
          '268435455'),
-        (f'LV volume-{LV} has tags [], not dmclone.own/1/{LV}',
-         f'dmclone.own/1/{LV}', ''),
-        (f"LV volume-{LV} has tags ['dmclone.lent/2/x', 'dmclone.own/1/{LV}']",
-         f'dmclone.own/1/{LV}', f'dmclone.own/1/{LV},dmclone.lent/2/x'),
-        (f'LV volume-{LV} has tags', f'dmclone.own/1/{LV}',
-         f'dmclone.own/2/{LV}'),
+        (f'LV volume-{LV} has tags [], not dmclone.1.own/1/{LV}',
+         f'dmclone.1.own/1/{LV}', ''),
+        (f"LV volume-{LV} has tags ['dmclone.1.lent/2/x', "
+         f"'dmclone.1.own/1/{LV}']",
+         f'dmclone.1.own/1/{LV}', f'dmclone.1.own/1/{LV},dmclone.1.lent/2/x'),
+        (f'LV volume-{LV} has tags', f'dmclone.1.own/1/{LV}',
+         f'dmclone.1.own/2/{LV}'),
         (f'/dev/mapper/dmclone-serve-{SERVED} is not exported',
          'backstore.*\n', ''),
         (f'target {IQN} is missing', '(target|acl).*\n', ''),

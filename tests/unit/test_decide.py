@@ -16,6 +16,7 @@ from cinder_dmclone.host.dm import status
 from cinder_dmclone.host.dm import table
 from cinder_dmclone.host.iscsi import exporter
 from cinder_dmclone.host import lvm
+from cinder_dmclone.location import Location
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import actions
@@ -25,7 +26,7 @@ from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Step
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import observed
-from cinder_dmclone import records
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 from cinder_dmclone.sysfs import sessions
 from cinder_dmclone import units
@@ -34,14 +35,14 @@ from tests.unit import base
 A, B, VOLUME = 'a@x', 'b@x', '00000000-0000-0000-0000-00000000000e'
 X = '00000000-0000-0000-0000-000000000001'
 Y = '00000000-0000-0000-0000-000000000002'
-AX, BY = records.Location(A, X), records.Location(B, Y)
+AX, BY = Location(A, X), Location(B, Y)
 SIZE = units.Bytes(1 << 30)
 
-OWN_X = records.Own(1, VOLUME)
-OWN_Y = records.Own(2, VOLUME)
-COPY_Y = records.Copy(2, VOLUME)
-FROM_X = records.From(A, X, 'iqn.x', 'a:3260', SIZE, 512)
-LENT_Y = records.Lent(2, VOLUME, B, Y, 'group of b', 'iqn.b')
+OWN_X = lv_tags.OwnTag(1, VOLUME)
+OWN_Y = lv_tags.OwnTag(2, VOLUME)
+COPY_Y = lv_tags.CopyTag(2, VOLUME)
+FROM_X = lv_tags.SourceTag(A, X, 'iqn.x', 'a:3260', SIZE, 512)
+LENT_Y = lv_tags.LoanTag(2, VOLUME, B, Y, 'group of b', 'iqn.b')
 
 AT_A = rows.Row(VOLUME, f'{A}#p', X, 1, 'available', None, '1', False)
 OFFERED = dataclasses.replace(AT_A, status='reserved',
@@ -53,7 +54,7 @@ AT_B = dataclasses.replace(HYDRATING, provider_id='2')
 COMPLETE = messages.Shown('complete', 2, SIZE, 'group of b')
 
 
-def unit(lv: str, *tags: records.Tag, meta: bool = False,
+def unit(lv: str, *tags: lv_tags.Tag, meta: bool = False,
          **fields: typing.Any) -> state.Unit:
     def volume(name: str) -> lvm.LogicalVolume:
         return lvm.LogicalVolume(name, '/dev/vg/' + name, SIZE, frozenset(),
@@ -62,9 +63,9 @@ def unit(lv: str, *tags: records.Tag, meta: bool = False,
         fields.setdefault('data', volume(names.data_lv(lv)))
     if meta:
         fields['meta'] = volume(names.meta_lv(lv))
-        fields['meta_tag'] = records.Meta(lv, 1, FROM_X.iqn)
-    return state.Unit(lv, tags=records.Tags.parse(
-        records.print_tag(tag) for tag in tags), **fields)
+        fields['meta_tag'] = lv_tags.MetadataTag(lv, 1, FROM_X.iqn)
+    return state.Unit(lv, tags=lv_tags.Tags.parse(
+        lv_tags.print_tag(tag) for tag in tags), **fields)
 
 
 def devices(*wanted: names.DeviceName,
@@ -282,6 +283,11 @@ class DecideTest(base.TestCase):
     def test_unreadable_tags(self) -> None:
         found = dataclasses.replace(unit(X, OWN_X), unreadable='nonsense')
         self.assertIs(Verdict.REPORT, self.step(A, AT_A, found))
+
+    def test_a_row_of_a_later_release(self) -> None:
+        row = dataclasses.replace(AT_A, provider_id='v2;1')
+        self.assertIs(Verdict.REPORT, self.step(A, row, unit(X, OWN_X)))
+        self.assertIn('has format 2', self.decision.why)
 
     def test_nobody_interferes_with_a_deletion(self) -> None:
         row = dataclasses.replace(AT_A, status='deleting')

@@ -14,9 +14,9 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import lvm
 from cinder_dmclone import names
-from cinder_dmclone import records
 from cinder_dmclone.releases import models
 from cinder_dmclone.stack import consumers
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone import units
 from tests.unit import base
 from tests.unit.fake import ports
@@ -200,7 +200,7 @@ class FailureTest(base.CloudTestCase):
         self.cloud.db.drop_attachment(attachment)
         self.cloud.settle()
         lv, = self.a.group.volumes.values()
-        self.assertTrue(records.Tags.parse(lv.tags).lent)
+        self.assertTrue(lv_tags.Tags.parse(lv.tags).lent)
         again = self.cloud.reserve(self.volume)
         with self.assertRaisesRegex(exceptions.CannotServe, 'newer data'):
             self.cloud.connect(self.volume, again, self.a)

@@ -12,9 +12,9 @@ from unittest import mock
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
+from cinder_dmclone.location import Location
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import activation
-from cinder_dmclone import records
 from tests.unit import base
 from tests.unit.fake import ports
 from tests.unit.fake import storage
@@ -37,7 +37,7 @@ class HoleTestCase(base.CloudTestCase):
 
     def lent_tags(self) -> list[str]:
         return [tag for lv in self.a.group.volumes.values()
-                for tag in lv.tags if tag.startswith('dmclone.lent')]
+                for tag in lv.tags if tag.startswith('dmclone.1.lent')]
 
 
 class DeletionTest(HoleTestCase):
@@ -328,13 +328,29 @@ class FrozenTest(HoleTestCase):
         self.relocated()
         meta, = (lv for name, lv in self.b.group.volumes.items()
                  if 'meta' in name)
-        meta.tags |= {'dmclone.meta/garbage'}
+        meta.tags |= {'dmclone.1.meta/garbage'}
         self.cloud.settle(5)
         self.assertIsNotNone(self.cloud.row(self.volume).source)
         self.volume = self.cloud.create(self.a)
         self.relocated()
         self.cloud.settle()
         self.assertIsNone(self.cloud.row(self.volume).source)
+
+    def test_one_unreadable_row_does_not_stop_the_others(self) -> None:
+        for provider_id in ('v2;1', 'nonsense'):
+            with self.subTest(provider_id):
+                self.build()
+                self.relocated()
+                self.cloud.db.update(self.volume, provider_id=provider_id)
+                before = {name: set(node.group.volumes)
+                          for name, node in self.cloud.nodes.items()}
+                self.volume = self.cloud.create(self.a)
+                self.relocated()
+                self.cloud.settle()
+                self.assertIsNone(self.cloud.row(self.volume).source)
+                for name, node in self.cloud.nodes.items():
+                    self.assertLessEqual(before[name],
+                                         set(node.group.volumes))
 
     def test_source_is_read_only(self) -> None:
         """H25: a read-write multipath on a read-only disk fails."""
@@ -355,7 +371,7 @@ class FrozenTest(HoleTestCase):
                 lv = self.cloud.row(self.volume).lv
                 service.room(1 << 30)
                 service.show(lv)
-                service.agrees(self.volume, records.Location('x', lv))
+                service.agrees(self.volume, Location('x', lv))
                 service.nudge(self.volume)
 
     def test_only_the_home_node_holds_its_lock_across_a_message(

@@ -13,8 +13,8 @@ from oslotest import base
 from cinder_dmclone.host.iscsi import importer
 from cinder_dmclone.host import lvm
 from cinder_dmclone import names
-from cinder_dmclone import records
 from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.sysfs import sessions
 from cinder_dmclone import units
 from tests.unit.iscsi import sysfs
@@ -53,11 +53,11 @@ class ManyTest(base.BaseTestCase):
             settings=types.SimpleNamespace(target_prefix=PREFIX))
 
     def data(self, lv: str, iqn: str) -> lvm.LogicalVolume:
-        tags = (records.Own(2, lv), records.From(
+        tags = (lv_tags.OwnTag(2, lv), lv_tags.SourceTag(
             'a@dmclone', lv, iqn, '192.0.2.1:3260', 1 << 30, 512))
         return lvm.LogicalVolume(
             names.data_lv(lv), '/dev/one', units.Bytes(1 << 30),
-            frozenset(map(records.print_tag, tags)), '253:1', True)
+            frozenset(map(lv_tags.print_tag, tags)), '253:1', True)
 
     def test_sessions_are_read_once(self) -> None:
         found = inspect.collect(self.host)

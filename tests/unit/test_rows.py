@@ -12,11 +12,12 @@ from cinder import exception
 from oslo_db import exception as db_exc
 from oslo_serialization import jsonutils
 
+from cinder_dmclone.database import provider_id
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import volumes
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
-from cinder_dmclone import records
+from cinder_dmclone.location import Location
 from cinder_dmclone.releases import db_api
 from cinder_dmclone.releases import models
 from tests.unit import base
@@ -24,7 +25,7 @@ from tests.unit.fake import database
 from tests.unit.fake import ports
 
 A, B = 'a@x', 'b@x'
-COPY = records.Location(B, str(uuid.UUID(int=7)))
+COPY = Location(B, str(uuid.UUID(int=7)))
 OWNER = rows.Owner(COPY, 'pool')
 
 
@@ -142,7 +143,7 @@ class ChangeTest(RowsTestCase):
         row = self.store.commit(self.offered(), OWNER, self.purpose)
         self.assertEqual(COPY, row.owner)
         self.assertEqual(f'{B}#pool', row.host)
-        self.assertEqual(records.Location(A, self.volume), row.source)
+        self.assertEqual(Location(A, self.volume), row.source)
         self.assertEqual((2, None), (row.generation, row.offer))
         stored = db_api.volume_get(self.db.context, self.volume)
         service = db_api.service_get(self.db.context, host=B)
@@ -298,4 +299,4 @@ class SchemaTest(RowsTestCase):
 
     def test_provider_id_fits_the_column(self) -> None:
         column = models.Volume.__table__.c.provider_id
-        self.assertEqual(column.type.length, records.PROVIDER_ID_MAX)
+        self.assertEqual(column.type.length, provider_id.LONGEST)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import time
-from typing import Callable
+from typing import Any, Callable
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm.status import CloneStatus
@@ -222,7 +222,7 @@ def _check_change(device: Device, table: Table) -> None:
             device=device.name, reason='it is a multipath device')
 
 
-def _device(found: tuple) -> Device:
+def _device(found: tuple[Any, ...]) -> Device:
     row = dm.Found(*found)
     return Device(
         name=row.name, uuid=row.uuid, devnum=row.devnum,

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where an LV is, and the identifiers that must not be taken for another.
+
+All of them are texts; a type checker keeps them apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+from cinder_dmclone import exceptions
+
+# ``host@backend``: a cinder-volume service of this backend.
+NodeName = typing.NewType('NodeName', str)
+# The id of a row of ``volumes``; generic migration exchanges those of two.
+VolumeId = typing.NewType('VolumeId', str)
+# The uuid in the names of a data LV and of all that is built on it
+# (``Volume.name_id``); used once and never again.
+LvUuid = typing.NewType('LvUuid', str)
+# LVM's own uuid of a volume group.
+GroupUuid = typing.NewType('GroupUuid', str)
+
+
+@dataclasses.dataclass(frozen=True)
+class Location:
+    """An LV on a node."""
+
+    node: NodeName
+    lv: LvUuid
+
+    def __str__(self) -> str:
+        return f'{self.node}/{self.lv}'
+
+    @classmethod
+    def parse(cls, text: str) -> Location:
+        """Read what ``str()`` wrote.
+
+        :raises BadRecord: if it is something else
+        """
+        node, slash, lv = text.rpartition('/')
+        if not (node and slash and lv):
+            raise exceptions.BadRecord(record=text, reason='not NODE/LV')
+        return cls(NodeName(node), LvUuid(lv))

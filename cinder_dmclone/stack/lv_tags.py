@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the LVs of this node say of themselves.
+
+Tags repeat enough of the rows to start a node without the database, and may
+only be more cautious than they. A tag reads
+``dmclone.<format>.<kind>/<field>/<field>...``; a node ``host@backend`` is
+written ``host#backend`` there, and what else LVM takes for no part of a tag
+as ``&`` and two hexadecimal digits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import GroupUuid
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone.units import Bytes
+
+_OURS = 'dmclone.'
+_FORMAT = '1'
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnTag:
+    """This LV is the volume. Written only after the commit."""
+
+    kind: typing.ClassVar[str] = 'own'
+    generation: int
+    volume: VolumeId
+
+
+@dataclasses.dataclass(frozen=True)
+class CopyTag:
+    """This LV is being prepared to become the volume at ``generation``."""
+
+    kind: typing.ClassVar[str] = 'copy'
+    generation: int
+    volume: VolumeId
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceTag:
+    """Where this LV hydrates from; removed when it is complete.
+
+    ``size`` is the source's (the LV may have been extended since), ``block``
+    the logical block size in bytes.
+    """
+
+    kind: typing.ClassVar[str] = 'from'
+    node: NodeName
+    lv: LvUuid
+    iqn: str
+    portal: str
+    size: Bytes
+    block: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LoanTag:
+    """This LV is the source of ``lv`` on ``node``: never to be written.
+
+    ``group`` is the uuid of the borrower's volume group: a node that was
+    installed anew under its old name is another borrower.
+    """
+
+    kind: typing.ClassVar[str] = 'lent'
+    generation: int
+    volume: VolumeId
+    node: NodeName
+    lv: LvUuid
+    group: GroupUuid
+    initiator: str
+
+    @property
+    def borrower(self) -> Location:
+        return Location(self.node, self.lv)
+
+
+@dataclasses.dataclass(frozen=True)
+class MetadataTag:
+    """Clone metadata of data LV ``lv``; ``ready`` once it was formatted.
+
+    ``iqn`` is the source's target: it is still needed for the logout when
+    the data LV no longer says where it came from.
+    """
+
+    kind: typing.ClassVar[str] = 'meta'
+    lv: LvUuid
+    ready: int
+    iqn: str
+
+
+Tag = OwnTag | CopyTag | SourceTag | LoanTag | MetadataTag
+_KINDS: dict[str, type[Tag]] = {
+    cls.kind: cls for cls in typing.get_args(Tag)}
+_NUMBERS: dict[str, typing.Callable[[str], int]] = {
+    'generation': int, 'ready': int, 'block': int,
+    'size': lambda text: Bytes(int(text))}
+
+
+def print_tag(tag: Tag) -> str:
+    """A tag as LVM stores it."""
+    values = [_quote(str(getattr(tag, field.name)))
+              for field in dataclasses.fields(tag)]
+    return '/'.join([f'{_OURS}{_FORMAT}.{tag.kind}', *values])
+
+
+def parse_tag(text: str) -> Tag | None:
+    """Read one LVM tag; None if it is not one of ours.
+
+    :raises BadRecord: if it is ours but makes no sense
+    :raises LaterFormat: if another release of this driver wrote it
+    """
+    if not text.startswith(_OURS):
+        return None
+    head, *values = text.removeprefix(_OURS).split('/')
+    format_, _, kind = head.partition('.')
+    if format_.isdecimal() and format_ != _FORMAT:
+        raise exceptions.LaterFormat(record=text, format=format_)
+    cls = _KINDS.get(kind)
+    fields = dataclasses.fields(cls) if cls else ()
+    if cls is None or format_ != _FORMAT or len(fields) != len(values):
+        raise exceptions.BadRecord(record=text, reason='unknown tag')
+    try:
+        found: dict[str, typing.Any] = {
+            field.name: _NUMBERS.get(field.name, str)(_unquote(value))
+            for field, value in zip(fields, values, strict=True)}
+    except ValueError as error:
+        raise exceptions.BadRecord(record=text, reason=error) from error
+    return cls(**found)
+
+
+def _quote(text: str) -> str:
+    quoted = re.sub(r'[^A-Za-z0-9_+.!:@-]',
+                    lambda found: f'&{ord(found[0]):02x}', text)
+    return quoted.replace('@', '#')
+
+
+def _unquote(text: str) -> str:
+    return re.sub(r'&([0-9a-f]{2})', lambda found: chr(int(found[1], 16)),
+                  text.replace('#', '@'))
+
+
+@dataclasses.dataclass(frozen=True)
+class Tags:
+    """The tags of one LV, sorted by meaning."""
+
+    own: OwnTag | None = None
+    copy: CopyTag | None = None
+    source: SourceTag | None = None
+    lent: tuple[LoanTag, ...] = ()
+    meta: MetadataTag | None = None
+
+    @classmethod
+    def parse(cls, texts: typing.Iterable[str]) -> Tags:
+        """Sort an LV's tags.
+
+        :raises BadRecord: if one makes no sense, or if a kind that may be
+            there once is there twice
+        """
+        single: dict[str, typing.Any] = {}
+        lent: list[LoanTag] = []
+        for text in sorted(texts):
+            tag = parse_tag(text)
+            if isinstance(tag, LoanTag):
+                lent.append(tag)
+            elif tag and tag.kind in single:
+                raise exceptions.BadRecord(record=text, reason='second of '
+                                           'its kind on one LV')
+            elif tag:
+                single[tag.kind] = tag
+        return cls(own=single.get('own'), copy=single.get('copy'),
+                   source=single.get('from'), lent=tuple(lent),
+                   meta=single.get('meta'))
+
+    @property
+    def generation(self) -> int:
+        """The highest generation at which this LV was known committed.
+
+        A copy and a loan name the generation they lead to, which is only
+        reached with the commit.
+        """
+        generations = [tag.generation - 1 for tag in self.lent]
+        if self.copy:
+            generations.append(self.copy.generation - 1)
+        if self.own:
+            generations.append(self.own.generation)
+        return max(generations, default=0)
+
+    @property
+    def hydrates_from(self) -> Location | None:
+        """The copy that this LV still needs."""
+        return (Location(self.source.node, self.source.lv) if self.source
+                else None)
+
+    @property
+    def volumes(self) -> tuple[VolumeId, ...]:
+        """The volume ids these tags speak of, the latest first.
+
+        Cinder's generic migration exchanges the ids of two rows: what was
+        written down for a loan is of a later time than what was for the LV.
+        """
+        lent = sorted(self.lent, key=lambda tag: -tag.generation)
+        return tuple(dict.fromkeys(
+            tag.volume for tag in (*lent, self.copy, self.own) if tag))
+
+    @property
+    def volume(self) -> VolumeId | None:
+        """The volume id these tags speak of."""
+        return next(iter(self.volumes), None)

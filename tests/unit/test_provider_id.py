@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""provider_id prints and parses."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+from cinder_dmclone.database.provider_id import ProviderId
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import Location
+from tests.unit import base
+
+
+def _location(random_: random.Random) -> Location | None:
+    if random_.random() < 0.5:
+        return None
+    return Location(f'host{random_.randrange(1000)}@backend',
+                    str(uuid.UUID(int=random_.getrandbits(128))))
+
+
+class ProviderIdTest(base.TestCase):
+
+    def test_round_trip(self) -> None:
+        random_ = random.Random(1)
+        for _ in range(300):
+            record = ProviderId(random_.randrange(10 ** 6),
+                                _location(random_), _location(random_))
+            self.assertEqual(record, ProviderId.parse(str(record)))
+
+    def test_empty_is_generation_0(self) -> None:
+        for text in (None, ''):
+            self.assertEqual(ProviderId(0),
+                             ProviderId.parse(text))
+
+    def test_limit_of_the_column(self) -> None:
+        lv = str(uuid.uuid4())
+        fixed = len(f'7;offer=/{lv}')
+        fits = Location('n' * (255 - fixed), lv)
+        self.assertEqual(255, len(str(ProviderId(7, offer=fits))))
+        longer = Location('n' * (256 - fixed), lv)
+        self.assertRaises(exceptions.BadRecord, str,
+                          ProviderId(7, offer=longer))
+
+    def test_nonsense(self) -> None:
+        for text in ('x', '-1', '1;from=', '1;from=a', '1;from=/b',
+                     '1;from=a/', '1;other=a/b', '1;from=a/b;from=a/c',
+                     ';offer=a/b', '1;offer'):
+            with self.subTest(text):
+                self.assertRaises(exceptions.BadRecord,
+                                  ProviderId.parse, text)
+
+    def test_a_later_release_wrote_it(self) -> None:
+        self.assertRaises(exceptions.LaterFormat, ProviderId.parse, 'v2;3')
