@@ -40,7 +40,8 @@ dmclone_opts = [
              'volume, and older copies that it hydrates from. Each takes the '
              'room of the whole volume and is read through all younger ones. '
              'A volume that has as many moves again when it has hydrated; '
-             'until then it is refused elsewhere.'),
+             'until then it is refused elsewhere, but not on the node that it '
+             'has just come from: a resize can be reverted.'),
 ]
 
 # The volume group is Cinder's own option; a second definition of it would

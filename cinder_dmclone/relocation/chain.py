@@ -20,15 +20,19 @@ def require_short(world: World, row: rows.Row, peer: NodeName) -> None:
     """Let a volume of this node have one more copy, or refuse it.
 
     A copy whose node does not answer counts, those behind it do not: a volume
-    must be able to move on while its lender is away.
+    must be able to move on while its lender is away. Back to where it has just
+    come from there is always a way, once: Nova leaves a server whose resize
+    cannot be reverted in error.
 
     :param peer: ``host@backend``, where the volume would move to
     :raises CannotRelocate: if it has ``dmclone_max_copies`` already
     """
-    copies, older = 1, row.source
+    copies, older, most = 1, row.source, world.settings.max_copies
+    if older and older.node == peer:
+        most += 1
     while older:
         copies += 1
-        if copies >= world.settings.max_copies:
+        if copies >= most:
             raise exceptions.CannotRelocate(
                 volume=row.id, node=world.settings.node, peer=peer,
                 reason=f'there are {copies} copies of it already, as many as '

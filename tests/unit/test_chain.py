@@ -234,7 +234,8 @@ class LimitTest(base.CloudTestCase):
         self.assertEqual(['', ''], refusals[:2])
         self.assertRegex(refusals[2], 'wait until the hydration has ended '
                          r'\(0 % have arrived from b@')
-        self.assertEqual(3, self.copies())
+        # One was for the way back.
+        self.assertEqual(4, self.copies())
         self.cloud.settle()
         self.assert_settled()
         self.assertEqual('', self.hop(self.a))
@@ -242,8 +243,15 @@ class LimitTest(base.CloudTestCase):
     def test_hops_between_two_nodes_end_too(self) -> None:
         """The chain leads through the home node itself."""
         refusals = [self.hop((self.b, self.a)[hop % 2]) for hop in range(12)]
-        self.assertIn('dmclone_max_copies', refusals[2])
-        self.assertEqual(3, self.copies())
+        self.assertIn('dmclone_max_copies', refusals[3])
+        self.assertEqual(4, self.copies())
+
+    def test_a_resize_can_be_reverted_at_the_limit(self) -> None:
+        for node in (self.b, self.c, self.b):
+            self.assertEqual('', self.hop(node))
+        self.assertIn('dmclone_max_copies', self.hop(self.c))
+        self.cloud.settle()
+        self.assert_settled()
 
     def test_live_migration_makes_no_copy_beyond_the_limit(self) -> None:
         for node in (self.b, self.c):
@@ -252,7 +260,7 @@ class LimitTest(base.CloudTestCase):
         self.c.mapper.open(path)
         with self.assertRaisesRegex(exceptions.CannotRelocate,
                                     'dmclone_max_copies'):
-            self.cloud.migrate(self.volume, self.b)
+            self.cloud.migrate(self.volume, self.a)
         self.assertEqual(3, self.copies())
 
     def test_a_lender_that_is_away_holds_up_no_relocation(self) -> None:
