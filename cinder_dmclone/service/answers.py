@@ -174,10 +174,13 @@ class Answers:
     def _row(self, volume_id: VolumeId) -> rows.Row:
         row = self._world.rows.get(volume_id)
         if row is None or row.deleted:
-            raise exceptions.CannotServe(
-                volume=volume_id, node=self._node,
-                reason='the database has no such volume')
+            raise self._unknown(volume_id)
         return row
+
+    def _unknown(self, volume_id: VolumeId) -> exceptions.CannotServe:
+        return exceptions.CannotServe(
+            volume=volume_id, node=self._node,
+            reason='the database has no such volume')
 
     def _require_home(self, row: rows.Row) -> None:
         if row.node != self._node:

@@ -226,7 +226,8 @@ class NodeService(answers.Answers):
                     try:
                         # What needs the operator can still be detached.
                         _, known = self._loop.settle(row, later)
-                        return self._disconnect_here(known, connector)
+                        return self._disconnect_here(volume_id, known,
+                                                     connector)
                     finally:
                         self._loop.nominate(row.lv, later)
         if proxied:
@@ -235,10 +236,11 @@ class NodeService(answers.Answers):
         return self._world.peers.disconnect(owner, volume_id, connector,
                                             force)
 
-    def _disconnect_here(self, known: observed.Facts,
+    def _disconnect_here(self, volume_id: VolumeId, known: observed.Facts,
                          connector: dict[str, typing.Any] | None) -> bool:
         row, unit, world = known.row, known.unit, self._world
-        assert row is not None
+        if row is None:
+            raise self._unknown(volume_id)
         host = world.settings.host
         if row.offer:
             row, moved = self._end_offer(row, unit, connector)

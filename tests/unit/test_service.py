@@ -13,6 +13,7 @@ from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.peers import client
+from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.service import endpoint
 from cinder_dmclone.stack import inspect
 from cinder_dmclone import units
@@ -33,6 +34,15 @@ class DetachTest(base.CloudTestCase):
         self.cloud.forget(self.volume, attachment)
         self.cloud.settle()
         self.assertNotIn(path.rpartition('/')[2], self.a.mapper.mapped)
+
+    def test_the_row_goes_meanwhile(self) -> None:
+        """The services were connected to another database."""
+        self.cloud.attach(self.volume, self.a)
+        with mock.patch.object(reconciler.Reconciler, '_rows',
+                               return_value=[]), self.assertRaisesRegex(
+                                   exceptions.CannotServe, 'no such volume'):
+            self.a.process.service.disconnect(self.volume, self.a.connector,
+                                              False)
 
     def test_a_look_that_was_under_way(self) -> None:
         """It waits for the lock of the request that ends the connection."""
