@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver's part of a row: the only authority on who owns a volume.
 
-``provider_id`` reads ``<generation>[;from=<node>/<lv>][;offer=<node>/<lv>]``;
-every commit adds one to the generation. That is format 1; any other begins
-with ``v<format>;``.
+``provider_id`` reads ``<generation>[;from=<node>/<lv>][;offer=<node>/<lv>]``,
+after an offer also ``[;renewed=<number>]``; every commit adds one to the
+generation. That is format 1; any other begins with ``v<format>;``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from cinder_dmclone.location import Location
 
 # provider_id is a varchar(255).
 LONGEST = 255
+# So much of it an offer leaves free: that it can be renewed must not fail.
+_RENEWAL = len(';renewed=999999')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,12 +25,14 @@ class ProviderId:
     """What stands in ``provider_id``.
 
     ``source`` is where the volume hydrates from, ``offer`` the copy that is
-    being prepared for a relocation.
+    being prepared for a relocation, ``renewed`` how often it was offered
+    anew: a commit is of one of these times.
     """
 
     generation: int
     source: Location | None = None
     offer: Location | None = None
+    renewed: int = 0
 
     def __str__(self) -> str:
         text = str(self.generation)
@@ -36,7 +40,12 @@ class ProviderId:
             text += f';from={self.source}'
         if self.offer:
             text += f';offer={self.offer}'
-        if len(text) > LONGEST:
+        longest = LONGEST
+        if self.renewed:
+            text += f';renewed={self.renewed}'
+        elif self.offer:
+            longest -= _RENEWAL
+        if len(text) > longest:
             raise exceptions.BadRecord(
                 record=text, reason='longer than 255 characters; use '
                 'shorter host or backend names')
@@ -53,12 +62,16 @@ class ProviderId:
         head, *fields = text.split(';')
         if re.fullmatch(r'v\d+', head):
             raise exceptions.LaterFormat(record=text, format=head[1:])
-        found: dict[str, Location] = {}
+        found: dict[str, str] = {}
         for field in fields:
             key, _, value = field.partition('=')
-            if key not in ('from', 'offer') or key in found:
+            if key not in ('from', 'offer', 'renewed') or key in found:
                 raise exceptions.BadRecord(record=text, reason=f'{field!r}')
-            found[key] = Location.parse(value)
-        if not head.isdecimal():
-            raise exceptions.BadRecord(record=text, reason='no generation')
-        return cls(int(head), found.get('from'), found.get('offer'))
+            found[key] = value
+        for number in (head, found.get('renewed', '0')):
+            if not number.isdecimal():
+                raise exceptions.BadRecord(
+                    record=text, reason=f'{number!r} is no number')
+        source, offer = (Location.parse(found[key]) if key in found else None
+                         for key in ('from', 'offer'))
+        return cls(int(head), source, offer, int(found.get('renewed', 0)))

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ``volumes`` row: read whole, changed by compare-and-swap only.
 
-Four changes exist, each one UPDATE: *offer*, *withdraw*, *commit* and
-*complete*. A change whose answer was lost is read back until its outcome is
-known.
+Five changes exist, each one UPDATE: *offer*, *renew*, *withdraw*, *commit*
+and *complete*. A change whose answer was lost is read back. That it was made
+is then known; that it was not is known only of one that can be made no more,
+for the COMMIT may still be on its way.
 """
 
 from __future__ import annotations
@@ -139,9 +140,23 @@ class RowStore:
         return self._swap(row, 'offer', {'provider_id': str(record)},
                           conditions.to_move(row, purpose), copy.node)
 
+    def renew(self, row: rows.Row) -> rows.Row:
+        """Offer the same copy anew: no commit before this can be made then.
+
+        One whose connection was lost may still be on its way, whatever a read
+        shows. It has the row locked, so that this comes after it and finds
+        another row; or it comes after this, and finds another row itself.
+
+        :raises RowChanged: if the volume is no longer as ``row`` says
+        :raises DatabaseAway: if the outcome is not known
+        """
+        record = row.record
+        record = dataclasses.replace(record, renewed=record.renewed + 1)
+        return self._swap(row, 'renew', {'provider_id': str(record)})
+
     def withdraw(self, row: rows.Row) -> rows.Row:
         """Take the offer back. Nothing of it is undone before this."""
-        record = dataclasses.replace(row.record, offer=None)
+        record = dataclasses.replace(row.record, offer=None, renewed=0)
         return self._swap(row, 'withdraw', {'provider_id': str(record)})
 
     def commit(self, row: rows.Row, owner: rows.Owner,
@@ -210,11 +225,14 @@ class RowStore:
                         {'volume': row.id, 'step': step, 'error': error})
             failure = error
         fresh = self._read_back(row.id, failure)
-        # The generation and the freshly minted LV in ``provider_id`` make
-        # the value unique to one attempt. The new owner may have gone on from
-        # a commit already; nobody but the home raises the generation.
+        # The generation, the freshly minted LV in ``provider_id`` and how
+        # often it was offered make the value unique to one attempt. The new
+        # owner may have gone on from a commit already; nobody but the home
+        # raises the generation.
+        wanted = ProviderId.parse(values['provider_id']).generation
         if fresh and (fresh == _after(fresh, values) and not fresh.deleted
-                      or failure and fresh.generation > row.generation):
+                      or failure and row.generation < wanted
+                      and wanted <= fresh.generation):
             return fresh
         raise self._refusal(row, fresh, step, needed, peer)
 

@@ -13,12 +13,14 @@ from oslo_log import log as logging
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
+from cinder_dmclone import names
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import lender
+from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import exports
@@ -134,6 +136,7 @@ def _reject(world: World, decision: Decision, known: Facts) -> None:
 
 @performs(Action.OPEN, settles=True)
 def _open(world: World, decision: Decision, known: Facts) -> None:
+    live_migration.keep_here(world, _row(known))
     write_gate.open(world.host, known.unit)
 
 
@@ -157,6 +160,10 @@ def _consumers(world: World, decision: Decision, known: Facts) -> None:
     unit = known.unit
     for name in decision.drop:
         consumers.drop(world.host, unit, name)
+    if known.row and any(
+            name.kind in names.WRITERS for name in decision.make):
+        # The seal for a commit may have taken it away.
+        live_migration.keep_here(world, known.row)
     for name in decision.make:
         consumers.consume(world.host, unit, name)
     if decision.initiators:

@@ -15,11 +15,14 @@
 
 Until the commit nothing that was written on B has been acknowledged, so the
 offer can be withdrawn at any time; after it nothing can be written on A.
+
+Whether a commit was made may stay unknown for as long as the database likes.
+From the moment it is tried nothing can be written on A, and before that is
+allowed again the offer is renewed: the commit can be made no more, and B can
+claim the volume again.
 """
 
 from __future__ import annotations
-
-from oslo_utils import excutils
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
@@ -69,25 +72,32 @@ def hand_over(world: World, row: rows.Row, copy: Location,
               pool: str) -> None:
     """Make the offered copy the volume; the caller holds the lock.
 
-    A front that is open here is gated first; if anything fails it is opened
-    again.
+    A front that is open here is gated first. If anything fails it stays so
+    until the reconciler finds it, or a request.
 
     :param pool: the pool of the copy's node
     :raises CannotRelocate: if this copy is not offered to a server that can
         be there already, or if somebody else uses the volume here
-    :raises DatabaseAway: the front stays gated until the outcome is known
+    :raises RowChanged: also if the commit was made later than was waited for
+    :raises DatabaseAway: if the outcome is not known
     """
     attachment = row.migration
     if row.offer != copy or not attachment or not attachment.attached:
         raise exceptions.CannotRelocate(
             volume=row.id, node=world.settings.node, peer=copy.node,
             reason=f'{copy} is not offered to a server that may be there')
-    try:
-        lender.seal(world, row, live=True)
-        coordinator.commit(world, row, pool,
-                           rows.LiveMigration(attachment.id))
-    except exceptions.DatabaseAway:
-        raise
-    except Exception:
-        with excutils.save_and_reraise_exception():
-            write_gate.open(world.host, inspect.refresh(world.host, row.lv))
+    lender.seal(world, row, live=True)
+    coordinator.commit(world, row, pool, rows.LiveMigration(attachment.id))
+
+
+def keep_here(world: World, row: rows.Row) -> None:
+    """Make sure of a volume before it can be written on its home node.
+
+    The caller holds the lock. A copy stays offered, for the server may be
+    there, but a commit that was tried before can be made no more.
+
+    :raises RowChanged: if the commit was made after all
+    :raises DatabaseAway: if that is not known
+    """
+    if row.offer:
+        world.rows.renew(row)

@@ -167,6 +167,8 @@ class NodeService(answers.Answers):
                                   [connector['initiator']])
         if found.how is attach_policy.How.FRONT:
             name = names.front(host, unit.lv)
+            if name not in unit.devices:
+                live_migration.keep_here(self._world, row)
             consumers.consume(self._host, unit, name)
             return exports.local(name.path)
         name = names.local_io(unit.lv)

@@ -31,6 +31,8 @@ Fate = ports.Fate
 COPY_SECONDS = 1.0
 # Service records are believed that long (``service_down_time``).
 DOWN_SECONDS = 60.0
+# ``innodb_lock_wait_timeout``.
+LOCK_WAIT_SECONDS = 50.0
 
 
 class Peers(ports.Peers):
@@ -64,7 +66,7 @@ class Process(cloud.Process):
     def make_rows(self) -> rows.RowStore:
         return rows.RowStore(
             self.node.cloud.tables, self.node.cloud.clock,
-            lambda: self.node.cloud.between_update_and_answer(self))
+            lambda commit: self.node.cloud.transact(self, commit))
 
     def make_peers(self) -> client.Peers:
         return Peers(self)
@@ -206,6 +208,9 @@ class Cloud(cloud.Cloud):
         # Whether the next answer of the database to a change is lost.
         self.lose_answer: typing.Callable[[Process], bool] = (
             lambda process: False)
+        # Whether its connection breaks before that, during the COMMIT.
+        self.lose_commit: typing.Callable[[Process], bool] = (
+            lambda process: False)
         super().__init__(*hosts, max_copies=LONGEST_CHAIN, **options)
         self.before = self._before
         self.after = self._after
@@ -257,16 +262,52 @@ class Cloud(cloud.Cloud):
             if node.kernel.idle:
                 self.scheduler.wake(node.kernel.task)
 
-    def between_update_and_answer(self, process: Process) -> None:
+    # -- the database -------------------------------------------------------
+
+    def transact(self, process: Process,
+                 commit: typing.Callable[[], int]) -> int:
+        """Carry out a change of a row; its answer may be lost."""
+        self._wait_for_row(process)
+        if self.lose_commit(process):
+            self.tables.locked = True
+            self.scheduler.spawn('database', self._end_later, commit)
+            self._break(process)
+        changed = commit()
         self.scheduler.point()
         process.check_alive()
         if self.lose_answer(process):
-            # The connection breaks at once, or is found to be dead.
-            seconds = self.choices.choice((0.0, 3.0, 40.0))
-            self.delayed += seconds
-            self.scheduler.sleep(seconds)
+            self._break(process)
+        return changed
+
+    def _wait_for_row(self, process: Process) -> None:
+        began = self.scheduler.now
+        while self.tables.locked:
+            if self.scheduler.now - began > LOCK_WAIT_SECONDS:
+                raise rows.lock_timeout()
+            self.delayed += 1.0
+            self.scheduler.sleep(1.0)
             process.check_alive()
-            raise rows.lost_answer()
+
+    def _end_later(self, commit: typing.Callable[[], int]) -> None:
+        """The COMMIT arrives late, or the database notices the loss.
+
+        Others change what they like meanwhile, who would wait for the row as
+        well: if the change is not possible any more, it was rolled back
+        before.
+        """
+        self.scheduler.sleep(self.choices.choice((0.5, 10.0, 45.0, 70.0)))
+        self.tables.locked = False
+        arrives = self.choices.random() < 0.7 and not self.tables.real
+        self.note('** the change whose connection was lost is '
+                  + ('made' if arrives and commit() else 'rolled back'))
+
+    def _break(self, process: Process) -> typing.NoReturn:
+        """The connection breaks at once, or is found to be dead."""
+        seconds = self.choices.choice((0.0, 3.0, 40.0))
+        self.delayed += seconds
+        self.scheduler.sleep(seconds)
+        process.check_alive()
+        raise rows.lost_answer()
 
     # -- messages -----------------------------------------------------------
 

@@ -19,7 +19,7 @@ Spec = schedule.Spec
 # What the systematic part lets happen at every change: with whom, counted
 # from the node that makes it, and whether afterwards as well.
 CRASHES = ('kill', 'power')
-OTHERS = ('answer', 'away', 'empty', 'restore', 'sector')
+OTHERS = ('answer', 'commit', 'away', 'empty', 'restore', 'sector')
 # Long enough for what waits to be found.
 SECONDS = {'cut': 300.0}
 # How often each pair of calls is tried, and how much they take turns.

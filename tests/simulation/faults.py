@@ -20,8 +20,8 @@ DISTURBED = (Fate.LOST, Fate.UNANSWERED, Fate.LATE, Fate.TWICE, Fate.ASTRAY)
 _TO_DISKS = ('prepare', 'show')
 
 KINDS = ('kill', 'kill', 'kill', 'kill', 'power', 'power', 'power', 'power',
-         'cut', 'cut', 'answer', 'away', 'empty', 'sector', 'sector',
-         'restore', 'reinstall')
+         'cut', 'cut', 'answer', 'commit', 'away', 'empty', 'sector',
+         'sector', 'restore', 'reinstall')
 
 # Seconds until somebody repairs it.
 _REPAIR = (1.0, 20.0, 200.0)
@@ -33,8 +33,9 @@ class Fault:
 
     ``kind``: 'kill' or 'power' of a node, 'cut' between the node that makes
     the change and another, 'reinstall' of a node, with empty disks; 'sector'
-    of a lender; 'answer': that of the database is lost, 'away': the database;
-    'empty': the services have another one, 'restore': it is an old one.
+    of a lender; 'answer': that of the database is lost, 'commit': the same,
+    and the change is made later, if at all; 'away': the database; 'empty': the
+    services have another one, 'restore': it is an old one.
     ``victim`` counts nodes from the one that makes the change.
     """
 
@@ -87,10 +88,11 @@ class Injector:
             self._faults.setdefault((fault.at, fault.moment),
                                     []).append(fault)
         self._fates = plan.fates
-        self._lose_answer = False
+        self._lose_answer = self._lose_commit = False
         cloud.fault = self.fault
         cloud.fate = self.fate
         cloud.lose_answer = self.lose_answer
+        cloud.lose_commit = self.lose_commit
 
     def fate(self, message: typing.Any) -> Fate:
         self.messages += 1
@@ -105,6 +107,10 @@ class Injector:
 
     def lose_answer(self, process: cloud_module.Process) -> bool:
         lost, self._lose_answer = self._lose_answer, False
+        return lost
+
+    def lose_commit(self, process: cloud_module.Process) -> bool:
+        lost, self._lose_commit = self._lose_commit, False
         return lost
 
     def fault(self, moment: str, call: ports.Call) -> None:
@@ -152,6 +158,9 @@ class Injector:
             case 'answer':
                 self._lose_answer = True
                 return None
+            case 'commit':
+                self._lose_commit = True
+                return None
             case 'away':
                 self.cloud.tables.away = True
             case 'empty':
@@ -174,7 +183,7 @@ class Injector:
     def repair_all(self) -> None:
         """Faults have stopped."""
         self.calm = True
-        self._lose_answer = False
+        self._lose_answer = self._lose_commit = False
         self.cloud.heal()
         self._repair_disks_and_database()
         for node in self.cloud.nodes.values():

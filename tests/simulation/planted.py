@@ -20,6 +20,7 @@ from cinder_dmclone.reconcile import home
 from cinder_dmclone.reconcile import new_copy
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import lender
+from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.service import answers
 from cinder_dmclone.service import entry_points
 from cinder_dmclone.stack import clones
@@ -108,6 +109,12 @@ def _opened(known, row):
     if known.unit.write_waits:
         return decision.Decision(decision.Action.OPEN)
     return decision.Decision(decision.Verdict.WAIT)
+
+
+@bug('H10: a commit that the row does not show was not made',
+     (live_migration, 'keep_here'), where='crash/live held/commit/before/0')
+def _not_made(world, row):
+    """It was read, after all."""
 
 
 # -- the end of a relocation ------------------------------------------------

@@ -10,7 +10,6 @@ import dataclasses
 import typing
 
 from cinder_dmclone.database import causal_reads
-from cinder_dmclone.database import volumes
 from cinder_dmclone import deadlines
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import decide
@@ -95,15 +94,6 @@ def _locked_ask(self, found, unit, given, ask=reconciler.Reconciler._ask):
         return ask(self, found, unit, given)
     with self._world.locks.volume(volume, deadlines.LOCK_SECONDS):
         return ask(self, found, unit, given)
-
-
-@bug('H10: a commit from which others have gone on counts as failed',
-     (volumes.RowStore, '_read_back'), where='crash/live/answer/before/0')
-def _only_as_written(self, volume_id, failure,
-                     read=volumes.RowStore._read_back):
-    fresh = read(self, volume_id, failure)
-    gone_on = fresh and not fresh.source and not fresh.offer
-    return None if gone_on else fresh
 
 
 # -- nodes ------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 import types
 import typing
 
+from oslo_db import exception as db_exc
 import sqlalchemy as sa
 from sqlalchemy.sql import operators
 
@@ -43,6 +44,9 @@ class Tables:
         self.away = False
         # The services are connected to another database, an empty one.
         self.hidden = False
+        # A transaction whose connection was lost has not ended: whoever
+        # changes the row waits for it, whoever reads does not.
+        self.locked = False
         # What a commit has changed last, as it was before.
         self.before_commit: Record = {}
         # Where the volume is, if the database is an old one.
@@ -140,15 +144,17 @@ class Session:
 class RowStore(volumes.RowStore):
     """The product's row store on these tables.
 
-    ``between`` is called after an UPDATE, before its outcome is read back;
-    it may raise what a database whose answer is lost makes SQLAlchemy raise.
+    ``transact`` is given the end of a transaction, which tells how many rows
+    it has changed; it may carry it out later, or raise what a database whose
+    answer is lost makes SQLAlchemy raise.
     """
 
     def __init__(self, tables: Tables, clock: typing.Any,
-                 between: typing.Callable[[], None]) -> None:
+                 transact: typing.Callable[[typing.Callable[[], int]], int]
+                 ) -> None:
         super().__init__(clock.monotonic, clock.sleep)
         self._tables = tables
-        self._between = between
+        self._transact = transact
         self._session = Session()
         self._lagging: tuple[float, Tables] | None = None
 
@@ -176,11 +182,15 @@ class RowStore(volumes.RowStore):
                 filters: list[sa.ColumnElement]) -> int:
         self._answer()
         self._lagging = None
-        changed = 0
         condition = sa.and_(
             models.Volume.deleted == sa.false(), *filters,
             *(conditions.expects(getattr(models.Volume, name), value)
               for name, value in expected.items()))
+        return self._transact(lambda: self._commit(values, condition))
+
+    def _commit(self, values: dict[str, typing.Any],
+                condition: sa.ColumnElement) -> int:
+        changed = 0
         for found in self._tables.of(_VOLUMES):
             if not self._tables.hidden and holds(
                     condition, {_VOLUMES: found}, self._tables):
@@ -191,7 +201,6 @@ class RowStore(volumes.RowStore):
                 found.update(values)
                 changed += 1
                 self._tables.changed()
-        self._between()
         return changed
 
     def _hold(self, volume_id: str,
@@ -291,3 +300,8 @@ def _tables_in(expression: typing.Any) -> set[typing.Any]:
 def lost_answer() -> Exception:
     """What SQLAlchemy raises when the connection breaks."""
     return sa.exc.OperationalError('UPDATE', None, Exception('gone away'))
+
+
+def lock_timeout() -> Exception:
+    """What oslo.db raises when another transaction keeps the row locked."""
+    return db_exc.DBDeadlock(Exception('Lock wait timeout exceeded'))

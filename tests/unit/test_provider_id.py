@@ -25,7 +25,8 @@ class ProviderIdTest(base.TestCase):
         random_ = random.Random(1)
         for _ in range(300):
             record = ProviderId(random_.randrange(10 ** 6),
-                                _location(random_), _location(random_))
+                                _location(random_), _location(random_),
+                                random_.randrange(3))
             self.assertEqual(record, ProviderId.parse(str(record)))
 
     def test_empty_is_generation_0(self) -> None:
@@ -35,17 +36,25 @@ class ProviderIdTest(base.TestCase):
 
     def test_limit_of_the_column(self) -> None:
         lv = str(uuid.uuid4())
-        fixed = len(f'7;offer=/{lv}')
+        fixed = len(f'7;offer=/{lv};renewed=123456')
         fits = Location('n' * (255 - fixed), lv)
-        self.assertEqual(255, len(str(ProviderId(7, offer=fits))))
+        self.assertEqual(255, len(str(ProviderId(7, None, fits, 123456))))
         longer = Location('n' * (256 - fixed), lv)
         self.assertRaises(exceptions.BadRecord, str,
-                          ProviderId(7, offer=longer))
+                          ProviderId(7, None, longer, 123456))
+
+    def test_an_offer_can_be_renewed(self) -> None:
+        lv = str(uuid.uuid4())
+        fixed = len(f'7;offer=/{lv};renewed=123456')
+        offered = ProviderId(7, offer=Location('n' * (255 - fixed), lv))
+        self.assertLess(len(str(offered)), 255)
+        longer = ProviderId(7, offer=Location('n' * (256 - fixed), lv))
+        self.assertRaises(exceptions.BadRecord, str, longer)
 
     def test_nonsense(self) -> None:
         for text in ('x', '-1', '1;from=', '1;from=a', '1;from=/b',
                      '1;from=a/', '1;other=a/b', '1;from=a/b;from=a/c',
-                     ';offer=a/b', '1;offer'):
+                     ';offer=a/b', '1;offer', '1;renewed=x', '1;renewed'):
             with self.subTest(text):
                 self.assertRaises(exceptions.BadRecord,
                                   ProviderId.parse, text)

@@ -13,6 +13,7 @@ from oslo_db import exception as db_exc
 from oslo_serialization import jsonutils
 
 from cinder_dmclone.database import provider_id
+from cinder_dmclone.database.provider_id import ProviderId
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import volumes
 from cinder_dmclone import deadlines
@@ -138,6 +139,24 @@ class ChangeTest(RowsTestCase):
         row = self.store.withdraw(self.offered())
         self.assertEqual('1', row.provider_id)
 
+    def test_renew(self) -> None:
+        """The copy stays offered all the time: its LV never is again."""
+        row = self.offered()
+        for _ in range(2):
+            before, row = row, self.store.renew(row)
+            self.assertEqual((COPY, 1), (row.offer, row.generation))
+            self.assertEqual(row, self.row())
+            self.assertRaises(exceptions.RowChanged, self.store.commit,
+                              before, OWNER, self.purpose)
+        self.assertEqual('1', self.store.withdraw(row).provider_id)
+
+    def test_commit_of_a_renewed_offer(self) -> None:
+        row = self.store.renew(self.offered())
+        row = self.store.commit(row, OWNER, self.purpose)
+        self.assertEqual(
+            str(ProviderId(2, Location(A, self.volume))),
+            row.provider_id)
+
     def test_commit(self) -> None:
         self.db.update(self.volume, provider_location='x', provider_auth='y')
         row = self.store.commit(self.offered(), OWNER, self.purpose)
@@ -241,6 +260,17 @@ class LostAnswerTest(RowsTestCase):
                                staticmethod(update)):
             row = self.store.commit(row, OWNER, self.purpose)
         self.assertEqual((COPY, 2), (row.owner, row.generation))
+
+    def test_a_commit_is_no_success_of_another_change(self) -> None:
+        """It was made late, and then an answer was lost once more."""
+        for change in (self.store.renew, self.store.withdraw):
+            with self.subTest(change.__name__):
+                self.db.update(self.volume, host=f'{A}#pool', _name_id=None,
+                               provider_id='1')
+                row = self.offered()
+                self.store.commit(row, OWNER, self.purpose)
+                with self.lose(carried_out=True):
+                    self.assertRaises(exceptions.RowChanged, change, row)
 
     def test_repeated_change_is_a_success(self) -> None:
         """H10: False with the row as wanted is a success."""
