@@ -34,7 +34,8 @@ _UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 _DM_NAME = re.compile(
     rf'{DM_PREFIX}(?P<kind>front|loan|serve|io|clone|source|'
     rf'hold|sluice|stop)-'
-    rf'(?:(?P<host>.+)-)??(?P<lv>{_UUID})(?:-(?P<borrower>{_UUID}))?')
+    # A front that this node made under any other name is one, too.
+    rf'(?:(?P<place>.+)-)??(?P<lv>{_UUID})(?:-(?P<borrower>{_UUID}))?')
 
 
 class Kind(enum.Enum):
@@ -59,15 +60,15 @@ GATE = (Kind.HOLD, Kind.SLUICE, Kind.STOP)
 
 @dataclasses.dataclass(frozen=True)
 class DeviceName:
-    """A dm device's name, taken apart."""
+    """A dm device's name, taken apart; ``place`` stands for the host."""
 
     kind: Kind
     lv: LvUuid
     borrower: LvUuid | None = None
-    host: str | None = None
+    place: str | None = None
 
     def __str__(self) -> str:
-        parts = [self.kind.value, self.host, self.lv, self.borrower]
+        parts = [self.kind.value, self.place, self.lv, self.borrower]
         return DM_PREFIX + '-'.join(part for part in parts if part)
 
     @property
@@ -82,16 +83,18 @@ class DeviceName:
             return None
         borrower = match['borrower']
         return cls(Kind(match['kind']), LvUuid(match['lv']),
-                   LvUuid(borrower) if borrower else None, match['host'])
+                   LvUuid(borrower) if borrower else None, match['place'])
 
 
 def front(host: str, lv: LvUuid) -> DeviceName:
     """Name of a server's device; it differs between nodes on purpose.
 
     A server started on the wrong node then fails to open its disk instead
-    of running on a stale copy.
+    of running on a stale copy. An attachment shows the path to whoever may
+    use the volume, the host's name is not for them.
     """
-    return DeviceName(Kind.FRONT, lv, host=host)
+    place = hashlib.sha256(host.encode()).hexdigest()[:8]
+    return DeviceName(Kind.FRONT, lv, place=place)
 
 
 def loan(lv: LvUuid, borrower: LvUuid) -> DeviceName:

@@ -23,7 +23,6 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone import opts
 from cinder_dmclone.ports import Host
-from cinder_dmclone.privileged import dm
 from cinder_dmclone.sysfs import sessions
 
 CONF = cfg.CONF
@@ -146,9 +145,6 @@ def _check_settings(host: Host) -> typing.Iterator[str]:
         yield (f'target_prefix = {host.settings.target_prefix} makes names '
                'that LIO and open-iscsi do not agree about: it has to be '
                '"iqn." and lower case letters, digits, ".", "-" and ":".')
-    if not dm.is_ours(str(names.front(host.settings.host, _ANY_LV))):
-        yield (f'host = {host.settings.host} is no part of a device\'s name: '
-               'it may have 69 letters, digits, "_", ".", "+" and "-".')
     address = host.settings.portal.rpartition(':')[0].strip('[]')
     if netutils.is_valid_ip(address) and (
             ipaddress.ip_address(address).is_unspecified):

@@ -6,6 +6,7 @@ is no error. Every other error is one.
 """
 from __future__ import annotations
 
+import hashlib
 import re
 import typing
 from collections.abc import Sequence
@@ -59,6 +60,12 @@ class Node(typing.Protocol):
     def run(self, command: str | Sequence[str],
             check: bool = True) -> Result:
         """Run a command as root."""
+
+
+def front(host: str, lv: str) -> str:
+    """Name of the device that a server on a host opens."""
+    return (f'dmclone-front-{hashlib.sha256(host.encode()).hexdigest()[:8]}'
+            f'-{lv}')
 
 
 def _ask(node: Node, *words: str) -> str | None:

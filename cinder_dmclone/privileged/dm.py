@@ -49,13 +49,8 @@ _RESUME_EVENT = (0x40 | 0x20) << 16
 _FLUSH_SECONDS = 30.0
 
 
-def is_ours(name: str) -> bool:
-    """Whether a device may be named so."""
-    return _NAME.fullmatch(name) is not None
-
-
 def _ours(name: str) -> str:
-    if not is_ours(name):
+    if not _NAME.fullmatch(name):
         raise ValueError(f'{name!r} is not a device of ours')
     return name
 

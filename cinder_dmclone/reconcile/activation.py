@@ -46,7 +46,7 @@ def decide(host: str, unit: state.Unit) -> Decision:
 
     Only the LV that is the volume, and was not lent, gets a front.
 
-    :param host: the node's name in the names of fronts
+    :param host: the node's name as connectors give it
     """
     tags = unit.tags
     if unit.unreadable:

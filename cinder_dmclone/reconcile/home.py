@@ -126,7 +126,8 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     if row.connected_at(host):
         make.add(front)
     elif not row.attachments:
-        drop.add(front)
+        # Also one that this node made under another name of its own.
+        drop.update(unit.of_kind(names.Kind.FRONT))
     remote = {a.initiator for a in row.attachments
               if a.initiator and _in_place(a, row, host)}
     quiet = (row.status in _QUIET

@@ -258,7 +258,8 @@ class NodeService(answers.Answers):
                     if a.connected and a.host == host]
             if connector is not None and len(here) > 1:
                 return True
-            world.host.dm.remove(str(names.front(host, unit.lv)))
+            for front in unit.of_kind(names.Kind.FRONT):
+                world.host.dm.remove(str(front))
             if not here:
                 world.host.dm.remove(str(names.local_io(unit.lv)))
         return shared
@@ -285,10 +286,11 @@ class NodeService(answers.Answers):
             return row, True
         moved = (asking == host and attachment is not None
                  and attachment.attached)
-        front = names.front(host, unit.lv)
-        if unit.is_open(front) and (connector is None or asking == host):
+        fronts = [front for front in unit.of_kind(names.Kind.FRONT)
+                  if unit.is_open(front)]
+        if fronts and (connector is None or asking == host):
             raise exceptions.ServerHere(volume=row.id, node=self._node,
-                                        device=front, peer=copy.node)
+                                        device=fronts[0], peer=copy.node)
         try:
             if moved:
                 pool = self._world.peers.identity(copy.node).pool

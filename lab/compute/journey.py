@@ -2,7 +2,7 @@
 """The steps of tools/demo --nova: a server that is live-migrated."""
 from __future__ import annotations
 
-from lab import guest, install
+from lab import guest, install, look
 from lab.compute.server import Server
 from lab.compute.servers import FLAVOR
 from lab.guest.console import HEAVY
@@ -31,7 +31,7 @@ class ServerJourney(Journey):
         old = self._id
         self._migrate(server)
         new = server.row(self._id)[0]
-        self._device = f'/dev/mapper/dmclone-front-{self._away.name}-{new}'
+        self._device = f'/dev/mapper/{look.front(self._away.name, new)}'
         expect(new != old, 'the volume did not move')
         iqn = self._source_target(new)
         self._still_hydrating(new)

@@ -158,7 +158,7 @@ class Server:
         record.write_text('\n'.join(self._texts.values()))
         result = node.run(
             ['python3', str(program), 'check',
-             f'/dev/mapper/dmclone-front-{node.name}-{self.row(volume)[0]}',
+             f'/dev/mapper/{look.front(node.name, self.row(volume)[0])}',
              str(record)], check=False, timeout=LIMIT)
         record.unlink()
         if not result.stdout:

@@ -14,6 +14,7 @@ import time
 import typing
 from collections.abc import Collection
 
+from lab import look
 from tests.functional import inventory
 
 if typing.TYPE_CHECKING:
@@ -204,7 +205,7 @@ def _volumes(found: inventory.Inventory, rows: list[Row],
 
 def _devices(found: inventory.Inventory,
              rows: list[Row]) -> typing.Iterator[str]:
-    wanted = {f'{PREFIX}front-{host}-{row.lv}'
+    wanted = {look.front(host, row.lv)
               for row in rows for host in row.fronts}
     wanted |= {f'{PREFIX}serve-{row.lv}' for row in rows if row.initiators}
     for name in sorted(wanted - found.devices.keys()):

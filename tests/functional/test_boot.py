@@ -25,7 +25,7 @@ class BootTest(base.FunctionalTest):
 
     def front(self, volume: str, node: LabNode) -> str:
         """Name of a volume's front on a node."""
-        return f'dmclone-front-{node.name}-{self.row(volume).lv}'
+        return look.front(node.name, self.row(volume).lv)
 
     def without_database(self) -> None:
         """No service finds out anything from now on."""

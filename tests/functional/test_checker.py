@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 
+from lab import look
 from tests.functional import base
 
 IQN = 'iqn.2010-10.org.openstack:dmclone-' + '0' * 32
@@ -16,7 +17,7 @@ RECORD = f'/etc/iscsi/nodes/{IQN}'
 # A node's own initiator.
 NODE2 = 'iqn.2026-01.lab.dmclone:node2'
 LV = uuid.uuid4()
-FRONT = f'dmclone-front-node1-{LV}'
+FRONT = look.front('node1', str(LV))
 
 # One of each kind, on node 1; a device whose reads wait is among them.
 _PLANT = f'''

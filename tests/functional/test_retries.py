@@ -36,7 +36,7 @@ class RetriesTest(base.FunctionalTest):
             except RestError as error:
                 errors.append(error)
         lv = self.row(volume).lv
-        self.assertEqual({f'/dev/mapper/dmclone-front-node2-{lv}'}, paths,
+        self.assertEqual({f'/dev/mapper/{look.front("node2", lv)}'}, paths,
                          errors)
         self.assertEqual([], errors)
         # One attempt, not five: two copies at most were ever made.

@@ -13,6 +13,7 @@ import unittest
 
 import ddt
 
+from lab import look
 from tests.functional import checker
 from tests.functional import inventory
 
@@ -22,6 +23,7 @@ SERVED = 'c3be0dd7-fb4e-4043-b6ac-01c3ba65a9d5'
 OTHER = 'e8a35640-ace2-4dd3-b3da-814469719a82'
 IQN = 'iqn.2010-10.org.openstack:dmclone-981fee3e822f96e3d5ce6d1bf7c80aed'
 STRAY = 'iqn.2010-10.org.openstack:dmclone-' + '0' * 32
+FRONT, STRAY_FRONT = (look.front('node1', lv) for lv in (LV, OTHER))
 NODE1 = 'iqn.2026-01.lab.dmclone:node1'
 STRANGER = 'iqn.2026-01.lab.dmclone:stranger'
 
@@ -39,11 +41,11 @@ def rows() -> list[checker.Row]:
 LINES = f'''\
 dm	cinder--volumes-volume--{LV.replace('-', '--')}	LVM-24NdiQ	L--w	1	Live
 dm	cinder--volumes-volume--{SERVED.replace('-', '--')}	LVM-l2dVDC	L--w	1	Live
-dm	dmclone-front-node1-{LV}	CINDER-DMCLONE-front-node1-{LV}	L--w	0	Live
+dm	{FRONT}	CINDER-DMCLONE-{FRONT[8:]}	L--w	0	Live
 dm	dmclone-serve-{SERVED}	CINDER-DMCLONE-serve-{SERVED}	L--w	1	Live
 table	cinder--volumes-volume--{LV.replace('-', '--')}	0 524288 linear 98:16 2048
 table	cinder--volumes-volume--{SERVED.replace('-', '--')}	0 262144 linear 98:16 526336
-table	dmclone-front-node1-{LV}	0 524288 linear 254:0 0
+table	{FRONT}	0 524288 linear 254:0 0
 table	dmclone-serve-{SERVED}	0 262144 linear 254:1 0
 lv	cinder-volumes	volume-{LV}	268435456	dmclone.1.own/1/{LV}
 lv	cinder-volumes	volume-{SERVED}	134217728	dmclone.1.own/1/{SERVED}
@@ -82,9 +84,9 @@ class CheckerTest(unittest.TestCase):
 
     @ddt.data(
         # Devices.
-        (f'device dmclone-front-node1-{OTHER} is not justified',
-         device(f'dmclone-front-node1-{OTHER}',
-                uuid=f'CINDER-DMCLONE-front-node1-{OTHER}')),
+        (f'device {STRAY_FRONT} is not justified',
+         device(STRAY_FRONT,
+                uuid=f'CINDER-DMCLONE-{STRAY_FRONT[8:]}')),
         ('device other is not justified',
          device('other', uuid=f'CINDER-DMCLONE-clone-{OTHER}')),
         ("device stray is nobody's", device('stray')),
@@ -120,14 +122,14 @@ class CheckerTest(unittest.TestCase):
                          if text.startswith(finding)], compare(LINES + line))
 
     @ddt.data(
-        (f'device dmclone-front-node1-{LV} is missing',
-         f'(dm|table)	dmclone-front-node1-{LV}	.*\n', ''),
+        (f'device {FRONT} is missing',
+         f'(dm|table)	{FRONT}	.*\n', ''),
         (f'device dmclone-serve-{SERVED} is missing',
          f'(dm|table)	dmclone-serve-{SERVED}	.*\n', ''),
-        (f'device dmclone-front-node1-{LV} is not linear',
+        (f'device {FRONT} is not linear',
          '0 524288 linear 254:0 0', '0 524288 clone 254:3 254:0 254:2 128'),
-        (f"device dmclone-front-node1-{LV} has the uuid 'other'",
-         f'CINDER-DMCLONE-front-node1-{LV}', 'other'),
+        (f"device {FRONT} has the uuid 'other'",
+         f'CINDER-DMCLONE-{FRONT[8:]}', 'other'),
         (f'LV volume-{LV} of volume {LV} is missing', f'lv.*volume-{LV}.*\n',
          ''),
         (f'LV volume-{LV} has 268435455 bytes, not 2 GiB', '268435456',

@@ -7,6 +7,7 @@ import uuid
 
 from cinder_dmclone import names
 from cinder_dmclone.sysfs import sessions
+from lab import look
 from tests.unit import base
 from tests.unit.fake import database
 
@@ -18,7 +19,9 @@ class NamesTest(base.TestCase):
 
     def test_devices_parse(self) -> None:
         for name in (names.front('host', LV), names.front('h-1.org', LV),
-                     names.front(f'h-{OTHER}', LV), names.loan(LV, OTHER),
+                     names.DeviceName(names.Kind.FRONT, LV,
+                                      place=f'h-{OTHER}'),
+                     names.loan(LV, OTHER),
                      names.serve(LV), names.local_io(LV), names.clone(LV),
                      names.source(LV)):
             self.assertEqual(name, names.DeviceName.parse(str(name)))
@@ -33,6 +36,9 @@ class NamesTest(base.TestCase):
     def test_path_differs_between_nodes(self) -> None:
         self.assertNotEqual(names.front('a', LV).path,
                             names.front('b', LV).path)
+        # What the lab looks for.
+        self.assertEqual(look.front('node1', LV),
+                         str(names.front('node1', LV)))
 
     def test_lvs(self) -> None:
         database.engine()

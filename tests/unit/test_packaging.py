@@ -220,7 +220,7 @@ class UdevRuleTestCase(unittest.TestCase):
 
     def test_devices_of_ours_are_matched(self):
         self.assertTrue(self.matched(
-            'ENV{DM_UUID}', f'{names.UUID_PREFIX}front-node1-{LV}'))
+            'ENV{DM_UUID}', f'{names.UUID_PREFIX}front-ca12f31b-{LV}'))
 
     def test_logical_volumes_of_ours_are_matched(self):
         for lv in (names.data_lv(LV), names.meta_lv(LV)):

@@ -22,7 +22,8 @@ class MoveTest(base.CloudTestCase):
         attachment, path = self.relocated()
         self.b.mapper.open(path)
         self.assert_data(self.b, path)
-        self.assertIn('dmclone-front-b-', path)
+        self.assertEqual(
+            names.front('b', self.cloud.row(self.volume).lv).path, path)
         data = list(base.DATA)
         self.b.mapper.write(path, 5, 'later')
         data[5] = 'later'

@@ -313,7 +313,7 @@ class LioTest(base.BaseTestCase):
                           '192.0.2.1', 3260)
 
     @ddt.data('/dev/sda', '/dev/mapper/vg-volume', f'/dev/mapper/../{LV}',
-              f'/dev/mapper/dmclone-front-node-{LV}',
+              f'/dev/mapper/dmclone-front-ca12f31b-{LV}',
               f'/dev/mapper/dmclone-clone-{LV}', DEVICE + '\n')
     def test_only_exports_devices_made_for_it(self, device):
         self.assertRaises(ValueError, self.ensure, device=device)
