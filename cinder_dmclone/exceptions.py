@@ -30,6 +30,11 @@ class CommandTimeout(DMCloneException):
     message = "Command %(command)s did not end within %(seconds)s seconds."
 
 
+class NotBegun(CommandTimeout):
+    message = ("%(command)s was not begun within %(seconds)s seconds, too "
+               "much else is under way. Nothing was changed.")
+
+
 class UnmanageRefused(DMCloneException):
     message = ("Volume %(volume)s cannot be unmanaged: this driver erases "
                "what has no volume. Nothing was changed.")

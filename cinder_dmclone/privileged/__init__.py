@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 import typing
 
 from oslo_config import cfg
 from oslo_privsep import capabilities
+from oslo_privsep import comm
 from oslo_privsep import priv_context
 
 from cinder_dmclone import exceptions
@@ -28,37 +30,63 @@ context = priv_context.PrivContext(
 
 # One thread per CPU is privsep's default. Ours wait rather than compute: for
 # a login to a lender that is away, 11 s, or for a command that is stuck in
-# the kernel, and must not keep all others waiting.
-cfg.CONF.set_default('thread_pool_size', 16, group=_SECTION)
+# the kernel. Those that wait for another node leave some to the rest, which
+# so never waits for them. (A second daemon would do that too, for 40 MB more
+# beside each backend, and a rule for rootwrap.)
+_THREADS = 24
+_ABROAD = 16
+cfg.CONF.set_default('thread_pool_size', _THREADS, group=_SECTION)
+
+_turns = threading.BoundedSemaphore(_ABROAD)
 
 _Function = typing.Callable[..., typing.Any]
 
 
-def timely(seconds: float, begun: float) -> typing.Callable[[_Function],
-                                                            _Function]:
+def timely(seconds: float, begun: float,
+           abroad: bool = False) -> typing.Callable[[_Function], _Function]:
     """An entrypoint that is not carried out after its caller has given up.
 
     The daemon begins a call when it has a thread for it, which nothing
     bounds: what was decided before would be done after what was decided
     since. Both processes have the same monotonic clock.
 
+    Calls raise NotBegun and CommandTimeout beside what they raise themselves.
+
     :param seconds: how long the caller waits
-    :param begun: within how many of these it has to begin; it then raises
-        CommandTimeout
+    :param begun: within how many of these it has to begin
+    :param abroad: whether it waits for another node; its turn then comes
+        before ``seconds`` are counted, within ``begun``
     """
     def wrap(function: _Function) -> _Function:
         remote = context.entrypoint_with_timeout(seconds)(function)
+
+        def late() -> exceptions.NotBegun:
+            return exceptions.NotBegun(command=function.__name__,
+                                       seconds=begun)
+
+        def ask(*arguments: typing.Any, **named: typing.Any) -> typing.Any:
+            try:
+                return remote(*arguments, **named,
+                              latest=time.monotonic() + begun)
+            except comm.PrivsepTimeout:
+                raise exceptions.CommandTimeout(
+                    command=function.__name__, seconds=seconds) from None
 
         # The daemon finds this by its name, as the entrypoint.
         @functools.wraps(remote)
         def call(*arguments: typing.Any, latest: float | None = None,
                  **named: typing.Any) -> typing.Any:
-            if context.client_mode:
-                return remote(*arguments, **named,
-                              latest=time.monotonic() + begun)
-            if latest is not None and time.monotonic() > latest:
-                raise exceptions.CommandTimeout(command=function.__name__,
-                                                seconds=begun)
-            return function(*arguments, **named)
+            if not context.client_mode:
+                if latest is not None and time.monotonic() > latest:
+                    raise late()
+                return function(*arguments, **named)
+            if not abroad:
+                return ask(*arguments, **named)
+            if not _turns.acquire(timeout=begun):
+                raise late()
+            try:
+                return ask(*arguments, **named)
+            finally:
+                _turns.release()
         return call
     return wrap

@@ -28,6 +28,12 @@ INITIATOR = pathlib.Path('/etc/iscsi/initiatorname.iscsi')
 NODES = (pathlib.Path('/etc/iscsi/nodes'),
          pathlib.Path('/var/lib/iscsi/nodes'))
 
+# Within how many seconds a call has to begin; and how long its caller waits,
+# for the commands that it consists of.
+_BEGUN = 10
+_RECORD_SECONDS = 40
+_SECONDS = 60
+
 _PORTAL = re.compile(r'(\[[0-9a-fA-F:.]+\]|[0-9.]+):[0-9]{1,5}')
 _CREDENTIAL = re.compile(r'[!-~]{1,255}')
 
@@ -72,7 +78,7 @@ def initiator_name() -> str:
     return match[1].lower()
 
 
-@privileged.context.entrypoint
+@privileged.timely(_RECORD_SECONDS, _BEGUN)
 def write_record(iqn: str, portal: str, user: str, password: str) -> None:
     """Make the node record of a target exist with these credentials.
 
@@ -111,7 +117,7 @@ def write_record(iqn: str, portal: str, user: str, password: str) -> None:
                                for key, value in values.items()))
 
 
-@privileged.context.entrypoint
+@privileged.timely(_RECORD_SECONDS, _BEGUN)
 def delete_record(iqn: str) -> None:
     """Remove the node records of a target; none is fine."""
     _check(iqn)
@@ -129,7 +135,7 @@ def delete_record(iqn: str) -> None:
             link.unlink(missing_ok=True)
 
 
-@privileged.context.entrypoint
+@privileged.timely(_SECONDS, _BEGUN, abroad=True)
 def login(iqn: str, seconds: float) -> None:
     """Log in from the node record; a session that exists is fine.
 
@@ -145,7 +151,7 @@ def login(iqn: str, seconds: float) -> None:
             raise
 
 
-@privileged.context.entrypoint
+@privileged.timely(_SECONDS, _BEGUN, abroad=True)
 def rescan(iqn: str, seconds: float) -> None:
     """Look for the target's LUN again."""
     _check(iqn)
@@ -155,7 +161,7 @@ def rescan(iqn: str, seconds: float) -> None:
                      '--rescan'], timeout=seconds)
 
 
-@privileged.context.entrypoint
+@privileged.timely(_SECONDS, _BEGUN, abroad=True)
 def logout(iqn: str, seconds: float) -> None:
     """End every session with a target; none is fine.
 
@@ -168,7 +174,7 @@ def logout(iqn: str, seconds: float) -> None:
                          '--logout'], timeout=seconds)
 
 
-@privileged.context.entrypoint
+@privileged.timely(_SECONDS, _BEGUN, abroad=True)
 def identity(iqn: str, devnum: str, seconds: float) -> dict[str, Any]:
     """Who the disk of this session says it is (``scsi.identity``).
 

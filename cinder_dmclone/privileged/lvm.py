@@ -25,6 +25,11 @@ BACKUPS = pathlib.Path('/etc/lvm/backup')
 _SECONDS = 30.0
 # Zeros for a metadata LV of a few hundred MiB on a busy disk.
 _WRITE_SECONDS = 120.0
+# Within how many seconds a call has to begin; and how long its caller waits,
+# for the two or three commands that it consists of.
+_BEGUN = 10
+_WAIT_SECONDS = 100
+_ZERO_SECONDS = 150
 _HEAD_LIMIT = 1 << 20
 # Enough of a backup file for its identity, which is at the top.
 _BACKUP_HEAD = 1 << 16
@@ -126,13 +131,13 @@ def _no_autoactivation() -> tuple[str, ...]:
     return ('--setautoactivation', 'n')
 
 
-@privileged.context.entrypoint
+@privileged.timely(_WAIT_SECONDS, _BEGUN)
 def report(group: str) -> str:
     """The group, its physical and logical volumes, as JSON."""
     return _lvm('fullreport', *_REPORT, _group(group))
 
 
-@privileged.context.entrypoint
+@privileged.timely(_WAIT_SECONDS, _BEGUN)
 def create(group: str, name: str, size: int, tags: tuple[str, ...]) -> None:
     """Make a linear volume, active, with tags from its first moment.
 
@@ -146,7 +151,7 @@ def create(group: str, name: str, size: int, tags: tuple[str, ...]) -> None:
          '--size', f'{int(size)}b', *_tags('--addtag', tags), group)
 
 
-@privileged.context.entrypoint
+@privileged.timely(_WAIT_SECONDS, _BEGUN)
 def remove(group: str, name: str) -> None:
     """Remove a volume; an absent one is fine.
 
@@ -166,7 +171,7 @@ def remove(group: str, name: str) -> None:
             raise
 
 
-@privileged.context.entrypoint
+@privileged.timely(_WAIT_SECONDS, _BEGUN)
 def retag(group: str, name: str, add: tuple[str, ...],
           remove: tuple[str, ...]) -> None:
     """Add and remove tags in one change of the metadata."""
@@ -174,7 +179,7 @@ def retag(group: str, name: str, add: tuple[str, ...],
          *_tags('--addtag', add), _volume(group, name))
 
 
-@privileged.context.entrypoint
+@privileged.timely(_WAIT_SECONDS, _BEGUN)
 def extend(group: str, name: str, size: int) -> None:
     """Grow a volume to ``size`` bytes; it may have that size already."""
     try:
@@ -185,13 +190,13 @@ def extend(group: str, name: str, size: int) -> None:
             raise
 
 
-@privileged.context.entrypoint
+@privileged.timely(_WAIT_SECONDS, _BEGUN)
 def activate(group: str) -> None:
     """Make all volumes of the group usable on this node."""
     _lvm('vgchange', '--yes', '--quiet', '--activate', 'y', _group(group))
 
 
-@privileged.context.entrypoint
+@privileged.timely(_ZERO_SECONDS, _BEGUN)
 def zero(group: str, name: str) -> None:
     """Overwrite a whole volume with zeros, durably."""
     path = nodes.ready(f'/dev/{_volume(group, name)}')
@@ -202,7 +207,7 @@ def zero(group: str, name: str) -> None:
                  'conv=nocreat,fsync', 'status=none'], _WRITE_SECONDS)
 
 
-@privileged.context.entrypoint
+@privileged.timely(_WAIT_SECONDS, _BEGUN)
 def read_head(group: str, name: str, size: int) -> bytes:
     """The first bytes of a volume, from the disk rather than a cache.
 

@@ -7,8 +7,6 @@ import dataclasses
 import socket
 from typing import Iterable
 
-from oslo_privsep import comm
-
 from cinder_dmclone import exceptions
 from cinder_dmclone.marks import reads
 from cinder_dmclone.privileged import lio
@@ -98,8 +96,6 @@ class Exporter:
         except (exceptions.CommandFailed,
                 exceptions.CommandTimeout) as error:
             raise exceptions.TargetUnusable(reason=error.msg) from None
-        except comm.PrivsepTimeout:
-            raise self._stuck() from None
 
     @reads
     def list(self, lv: str = '', iqns: Iterable[str] = ()
@@ -129,7 +125,7 @@ class Exporter:
         try:
             lio.ensure(export.iqn, export.device, export.serial,
                        export.readonly, grants, self.ip, self.port)
-        except (comm.PrivsepTimeout, exceptions.CommandTimeout):
+        except exceptions.CommandTimeout:
             raise self._stuck() from None
 
     def remove(self, iqn: str) -> None:
@@ -142,7 +138,7 @@ class Exporter:
         """
         try:
             lio.remove(iqn)
-        except (comm.PrivsepTimeout, exceptions.CommandTimeout):
+        except exceptions.CommandTimeout:
             raise self._stuck() from None
 
     def revoke(self, iqn: str, initiator: str) -> None:
@@ -152,7 +148,7 @@ class Exporter:
         """
         try:
             lio.revoke(iqn, initiator)
-        except (comm.PrivsepTimeout, exceptions.CommandTimeout):
+        except exceptions.CommandTimeout:
             raise self._stuck() from None
 
     @staticmethod

@@ -246,6 +246,9 @@ class Importer:
 
 def _unanswered(error: BaseException | None) -> bool:
     """Whether a login failed because nobody is there."""
+    if isinstance(error, exceptions.NotBegun):
+        # Nobody was asked.
+        return False
     return isinstance(error, exceptions.CommandTimeout) or (
         isinstance(error, exceptions.CommandFailed)
         and _NO_ANSWER.search(error.msg) is not None)

@@ -2,7 +2,6 @@
 
 from unittest import mock
 
-from oslo_privsep import comm
 from oslotest import base
 
 from cinder_dmclone import exceptions
@@ -73,7 +72,8 @@ class ExporterTest(base.BaseTestCase):
     def test_stuck(self):
         for name, arguments in (('ensure', (EXPORT,)), ('remove', (IQN,)),
                                 ('revoke', (IQN, 'a'))):
-            getattr(self.lio, name).side_effect = comm.PrivsepTimeout
+            getattr(self.lio, name).side_effect = (
+                exceptions.CommandTimeout(command=name, seconds=30))
             self.assertRaises(exceptions.TargetUnusable,
                               getattr(self.exporter, name), *arguments)
 

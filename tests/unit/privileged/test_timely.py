@@ -1,39 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A privileged call that begins late."""
+"""A privileged call that begins late, or never ends."""
 
 from __future__ import annotations
 
 import importlib
+import threading
 import types
 import typing
 from unittest import mock
 
+import ddt
+from oslo_privsep import comm
+
 from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
+from cinder_dmclone.privileged import iscsi
 from cinder_dmclone.privileged import lio
+from cinder_dmclone.privileged import lvm
 from tests.unit import base
 
 IQN = 'iqn.2010-10.org.openstack:dmclone-0123456789abcdef0123456789abcdef'
+LV = '11111111-2222-3333-4444-555555555555'
+NAME = f'volume-{LV}'
+
+CALLS = (
+    (lio.load,),
+    (lio.ensure, IQN, f'/dev/mapper/dmclone-serve-{LV}', LV, False, [],
+     '192.0.2.1', 3260),
+    (lio.remove, IQN),
+    (lio.revoke, IQN, 'iqn.a'),
+    (iscsi.write_record, IQN, '192.0.2.1:3260', 'user', 'secret'),
+    (iscsi.delete_record, IQN),
+    (iscsi.login, IQN, 13.0),
+    (iscsi.rescan, IQN, 3.0),
+    (iscsi.logout, IQN, 20.0),
+    (iscsi.identity, IQN, '8:0', 10.0),
+    (lvm.report, 'vg'),
+    (lvm.create, 'vg', NAME, 4096, ()),
+    (lvm.remove, 'vg', NAME),
+    (lvm.retag, 'vg', NAME, ('own',), ()),
+    (lvm.extend, 'vg', NAME, 4096),
+    (lvm.activate, 'vg'),
+    (lvm.zero, 'vg', NAME),
+    (lvm.read_head, 'vg', NAME, 4096),
+)
+# What only reads, in no time.
+READS = {lio.list_exports, iscsi.initiator_name, lvm.backup_identity}
 
 
-class TimelyTest(base.TestCase):
+class DaemonTestCase(base.TestCase):
+    """The daemon is this process."""
 
     def setUp(self) -> None:
         super().setUp()
-        self.removed = self.enterContext(mock.patch.object(lio, '_remove'))
         self.now = 100.0
         self.enterContext(mock.patch.object(
             privileged.time, 'monotonic', lambda: self.now))
         self.enterContext(mock.patch.object(
             privileged.context, 'channel',
             types.SimpleNamespace(running=True, remote_call=self.remote)))
-        self.queued = 0.0
 
     def remote(self, name: str, arguments: typing.Any, named: typing.Any,
                timeout: float) -> typing.Any:
         """As ``oslo_privsep.daemon.Daemon._process_cmd``."""
-        self.assertEqual(lio.CHANGE_SECONDS, timeout)
-        self.now += self.queued
+        self.assertIsNotNone(timeout)
         module, _, function = name.rpartition('.')
         found = getattr(importlib.import_module(module), function)
         self.assertTrue(privileged.context.is_entrypoint(found))
@@ -43,11 +73,97 @@ class TimelyTest(base.TestCase):
         finally:
             privileged.context.set_client_mode(True)
 
-    def test_in_time(self) -> None:
-        lio.remove(IQN)
-        self.removed.assert_called_once_with(IQN)
 
-    def test_what_its_caller_has_given_up_is_not_carried_out(self) -> None:
-        self.queued = lio.CHANGE_SECONDS - lio.LOCK_SECONDS + 1
-        self.assertRaises(exceptions.CommandTimeout, lio.remove, IQN)
-        self.removed.assert_not_called()
+class Begun(Exception):
+    """The daemon carries a call out."""
+
+
+@ddt.ddt
+class LateTest(DaemonTestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        # Whatever a call does begins with one of these.
+        self.done = mock.MagicMock(side_effect=Begun)
+        self.done.mkdir = self.done
+        for module, names in ((lio, ('DB_ROOT', '_check_iqn')),
+                              (iscsi, ('_check',)),
+                              (lvm, ('_group', '_volume'))):
+            for name in names:
+                self.enterContext(mock.patch.object(module, name, self.done))
+        self.queued = 0.0
+
+    def remote(self, name: str, arguments: typing.Any, named: typing.Any,
+               timeout: float) -> typing.Any:
+        self.now += self.queued
+        return super().remote(name, arguments, named, timeout)
+
+    @ddt.data(*CALLS)
+    @ddt.unpack
+    def test_what_its_caller_has_given_up_is_not_carried_out(
+            self, call: typing.Callable[..., typing.Any],
+            *arguments: typing.Any) -> None:
+        self.assertRaises(Begun, call, *arguments)
+        self.done.reset_mock()
+        self.queued = 3600
+        self.assertRaises(exceptions.NotBegun, call, *arguments)
+        self.assertFalse(self.done.called)
+
+    def test_none_is_left_out(self) -> None:
+        found = {value for module in (iscsi, lio, lvm)
+                 for value in vars(module).values()
+                 if privileged.context.is_entrypoint(value)}
+        self.assertEqual({call[0] for call in CALLS} | READS, found)
+
+
+class StuckTest(DaemonTestCase):
+
+    def remote(self, *arguments: typing.Any) -> typing.Any:
+        raise comm.PrivsepTimeout
+
+    def test_a_call_without_an_answer_is_a_timeout(self) -> None:
+        """Which callers know, and give back what they hold."""
+        for call, *arguments in CALLS:
+            self.assertRaises(exceptions.CommandTimeout, call, *arguments)
+
+
+class _Impatient(threading.BoundedSemaphore):
+    """Who would wait for a turn has waited for long."""
+
+    def acquire(self, blocking: bool = True,
+                timeout: float | None = None) -> bool:
+        return super().acquire(blocking=False)
+
+
+class TurnsTest(DaemonTestCase):
+    """Lenders that are away keep nobody waiting who needs none."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.waiting = threading.Semaphore(0)
+        self.over = threading.Event()
+        self.addCleanup(self.over.set)
+        self.enterContext(mock.patch.object(privileged, '_turns',
+                                            _Impatient(2)))
+
+    def remote(self, name: str, *arguments: typing.Any) -> typing.Any:
+        if name.endswith('iscsi.login'):
+            self.waiting.release()
+            self.over.wait()
+
+    def test_logins_leave_threads_to_the_rest(self) -> None:
+        threads = [threading.Thread(target=iscsi.login, args=(IQN, 13.0))
+                   for _ in range(2)]
+        for thread in threads:
+            thread.start()
+            self.waiting.acquire()
+        self.assertRaises(exceptions.NotBegun, iscsi.logout, IQN, 20.0)
+        lvm.retag('vg', NAME, ('own',), ())
+        self.over.set()
+        for thread in threads:
+            thread.join()
+        iscsi.logout(IQN, 20.0)
+
+    def test_there_are_threads_for_the_rest(self) -> None:
+        self.assertLess(privileged._ABROAD,
+                        privileged.context.conf.thread_pool_size)
