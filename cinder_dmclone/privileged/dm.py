@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pathlib
 import re
 from typing import Any, NamedTuple
 
@@ -258,6 +259,15 @@ def targets() -> list[str]:
 @privileged.context.entrypoint
 def hide_discards(name: str) -> None:
     """Make the device, and what is built on it later, refuse discards."""
+    (_queue(name) / 'discard_max_bytes').write_text('0')
+
+
+@privileged.context.entrypoint
+def count_io(name: str) -> None:
+    """Let the kernel count the requests that are under way in the device."""
+    (_queue(name) / 'iostats').write_text('1')
+
+
+def _queue(name: str) -> pathlib.Path:
     reply = dm_ioctl.ask(dm_ioctl.DEV_STATUS, _ours(name))
-    device = nodes.SYSFS / _present(reply, name).devnum
-    (device / 'queue/discard_max_bytes').write_text('0')
+    return nodes.SYSFS / _present(reply, name).devnum / 'queue'

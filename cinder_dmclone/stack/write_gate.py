@@ -48,6 +48,7 @@ def prepare(host: Host, unit: Unit) -> Unit:
     _bring(host, unit, sluice, _gated(host, unit, stop))
     _bring(host, unit, hold, table.Table.single(
         length, table.Multipath(host.dm.devnum(str(sluice)), queue=True)))
+    host.dm.count_io(str(hold))
     made = all(name in unit.devices for name in (hold, sluice, stop))
     return unit if made else inspect.refresh(host, unit.lv)
 
@@ -114,7 +115,9 @@ def reject(host: Host, unit: Unit) -> None:
 
 def rearm(host: Host, unit: Unit) -> None:
     """Let the next write be reported again."""
-    host.dm.message(str(names.hold(unit.lv)), 'reinstate_path',
+    hold = str(names.hold(unit.lv))
+    host.dm.count_io(hold)
+    host.dm.message(hold, 'reinstate_path',
                     host.dm.devnum(str(names.sluice(unit.lv))))
 
 

@@ -6,12 +6,25 @@ from __future__ import annotations
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
+from cinder_dmclone.stack import state
+from cinder_dmclone.stack import write_gate
 from tests.unit.fake import mapped
 from tests.unit.fake import ports
 from tests.unit import migration
 
 
 class GateTest(migration.MigrationTestCase):
+
+    def test_writes_that_wait_are_counted(self) -> None:
+        """Also where the host is tuned not to: nobody would claim them."""
+        self.migrate()
+        copy = self.cloud.row(self.volume).offer
+        assert copy
+        hold = self.b.mapper.mapped[str(names.hold(copy.lv))]
+        self.assertTrue(hold.counts)
+        hold.counts = False
+        write_gate.rearm(self.b.process.world.host, state.Unit(copy.lv))
+        self.assertTrue(hold.counts)
 
     def test_a_migration(self) -> None:
         self.migrate()

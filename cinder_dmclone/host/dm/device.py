@@ -204,6 +204,13 @@ class DeviceMapper:
         """
         dm.hide_discards(name)
 
+    def count_io(self, name: str) -> None:
+        """Make ``writes_under_way`` true of a device from now on.
+
+        Hosts are tuned not to count; what began before is never counted.
+        """
+        dm.count_io(name)
+
     @reads
     def targets(self) -> set[str]:
         """The target types that the kernel has."""

@@ -26,7 +26,8 @@ class Mapped:
     ``copied`` and ``phantom`` are a clone's in-core map, ``cursor`` where it
     copies next. ``waiting`` tells that a hold has a write, ``rejected`` how
     often such were answered with an error, ``stuck`` how many reads wait
-    below for a path.
+    below for a path. ``counts`` tells whether its I/O is counted from now on,
+    which some hosts switch off, and ``counted`` whether the write was.
     """
 
     name: str
@@ -44,6 +45,8 @@ class Mapped:
     stuck: int = 0
     broken: status.Mode = status.Mode.RW
     discards: bool = True
+    counts: bool = False
+    counted: bool = False
 
     @property
     def target(self) -> table.Target:

@@ -203,7 +203,8 @@ class Mapper:
         return f'/run/cinder-dmclone/{name}'
 
     def writes_under_way(self, devnum: str) -> int:
-        return sum(found.waiting for found in self.mapped.values()
+        return sum(found.waiting and found.counted
+                   for found in self.mapped.values()
                    if found.devnum == devnum)
 
     def flush(self, *paths: str) -> None:
@@ -216,6 +217,9 @@ class Mapper:
 
     def hide_discards(self, name: str) -> None:
         self.mapped[name].discards = False
+
+    def count_io(self, name: str) -> None:
+        self.mapped[name].counts = True
 
     def targets(self) -> set[str]:
         return {'clone', 'delay', 'error', 'linear', 'multipath'}
@@ -380,7 +384,7 @@ class Mapper:
                 self._fail(hold)
         if not target.queue:
             raise mapped.Failed(hold.name)
-        hold.waiting = True
+        hold.waiting, hold.counted = True, hold.counts
         raise mapped.Queued()
 
     def _flush(self, devnum: str) -> None:

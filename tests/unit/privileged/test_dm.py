@@ -249,12 +249,13 @@ class DmTest(Case):
         self.run_.side_effect = exceptions.CommandFailed('modprobe')
         self.assertEqual(['clone', 'error'], dm.targets())
 
-    def test_hide_discards(self) -> None:
+    def test_what_a_queue_is_told(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            device = pathlib.Path(folder) / '254:7'
-            (device / 'queue').mkdir(parents=True)
+            queue = pathlib.Path(folder) / '254:7/queue'
+            queue.mkdir(parents=True)
             self.ioctl.tables[NAME] = ''
-            with mock.patch.object(dm.nodes, 'SYSFS', device.parent):
+            with mock.patch.object(dm.nodes, 'SYSFS', pathlib.Path(folder)):
                 dm.hide_discards(NAME)
-            self.assertEqual(
-                '0', (device / 'queue/discard_max_bytes').read_text())
+                dm.count_io(NAME)
+            self.assertEqual('0', (queue / 'discard_max_bytes').read_text())
+            self.assertEqual('1', (queue / 'iostats').read_text())
