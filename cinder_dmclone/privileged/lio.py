@@ -58,7 +58,9 @@ _BACKSTORE_ATTRIBUTES = {
     'emulate_model_alias': '1', 'emulate_tpu': '0', 'emulate_tpws': '0'}
 _TPG_ATTRIBUTES = {
     'authentication': '1', 'generate_node_acls': '0',
-    'demo_mode_write_protect': '1'}
+    'demo_mode_write_protect': '1',
+    # Who asks for targets is told of those that admit it.
+    'demo_mode_discovery': '0'}
 
 
 def backstore_name(iqn: str) -> str:

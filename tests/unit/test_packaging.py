@@ -234,6 +234,12 @@ class UdevRuleTestCase(unittest.TestCase):
                      f'vg-snapshot--{doubled}'):
             self.assertFalse(self.matched('ENV{DM_NAME}', name), name)
 
+    def test_imported_disks_are_left_alone_by_who_probes_any(self):
+        """bcache's rule looks into what has no type, unless it is told."""
+        rule, = [line for line in self.text.splitlines()
+                 if line.startswith('SUBSYSTEMS=="scsi"')]
+        self.assertIn('ENV{DM_UDEV_DISABLE_OTHER_RULES_FLAG}="1"', rule)
+
     def test_links_of_logical_volumes_are_still_made(self):
         """LVM's rule makes /dev/<vg>/<lv>, unless it is disabled."""
         rule, = [line for line in self.text.splitlines()

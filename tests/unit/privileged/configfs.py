@@ -208,7 +208,8 @@ def _defaults(parts):
         return {'enable': '0', 'lun': None, 'acls': None, 'np': None,
                 'attrib/authentication': '1',
                 'attrib/generate_node_acls': '0',
-                'attrib/demo_mode_write_protect': '1'}
+                'attrib/demo_mode_write_protect': '1',
+                'attrib/demo_mode_discovery': '1'}
     if len(parts) == 5 and parts[3] == 'acls':
         return {'info': 'No active iSCSI Session for Initiator',
                 'auth/userid': '', 'auth/password': ''}

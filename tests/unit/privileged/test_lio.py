@@ -65,6 +65,8 @@ BROKEN = {
     'other portal': lambda fs: (fs.root / TPG / 'np/192.0.2.9:3260').mkdir(),
     'no authentication': lambda fs: fs.set(
         f'{TPG}/attrib/authentication', '0'),
+    'shown to all': lambda fs: fs.set(
+        f'{TPG}/attrib/demo_mode_discovery', '1'),
     'open to all': lambda fs: fs.set(f'{TPG}/attrib/generate_node_acls', '1'),
 }
 
@@ -111,6 +113,10 @@ class LioTest(base.BaseTestCase):
 
     def test_product_name_starts_with_our_mark(self):
         self.assertTrue(lio.backstore_name(IQN)[:16].startswith('dmclone-'))
+
+    def test_who_is_not_admitted_is_not_told_of_it(self):
+        self.ensure()
+        self.assertEqual('0', self.read(f'{TPG}/attrib/demo_mode_discovery'))
 
     def test_enabled_last(self):
         self.ensure()
