@@ -181,9 +181,11 @@ def chap_user(iqn: str) -> str:
     return iqn[iqn.rindex(IQN_MARK):]
 
 
-def chap_secret(key: bytes, iqn: str) -> str:
+def chap_secret(key: bytes, iqn: str, initiator: str = '') -> str:
     """CHAP password of a target: derived, so that it need not be stored.
 
     :param key: the exporting node's secret key
+    :param initiator: whose it is, if the target admits several
     """
-    return hmac.new(key, iqn.encode(), hashlib.sha256).hexdigest()[:32]
+    text = f'{iqn} {initiator}'.rstrip()
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:32]

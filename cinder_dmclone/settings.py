@@ -39,6 +39,11 @@ class Settings:
     def backend(self) -> str:
         return self.node.partition('@')[2]
 
-    def credentials(self, iqn: str) -> tuple[str, str]:
-        """CHAP name and password of a target of this node."""
-        return names.chap_user(iqn), names.chap_secret(self.key, iqn)
+    def credentials(self, iqn: str,
+                    initiator: str = '') -> tuple[str, str]:
+        """CHAP name and password of a target of this node.
+
+        :param initiator: whose they are, if the target admits several
+        """
+        return (names.chap_user(iqn),
+                names.chap_secret(self.key, iqn, initiator))

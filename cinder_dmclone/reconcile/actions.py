@@ -94,8 +94,9 @@ def _assemble(world: World, decision: Decision, known: Facts) -> None:
 @performs(Action.RECONNECT)
 def _reconnect(world: World, decision: Decision, known: Facts) -> None:
     # Where the server is, or will be: there I/O waits, elsewhere it fails.
-    queue = known.home or bool(known.unit.tags.copy)
-    if not clones.reconnect(world.host, known.unit, queue):
+    unit = known.unit
+    queue = not unit.served_only and (known.home or bool(unit.tags.copy))
+    if not clones.reconnect(world.host, unit, queue):
         raise exceptions.NotYet(
             volume=_row(known).id, node=world.settings.node,
             reason='the lender cannot be reached')
@@ -167,7 +168,7 @@ def _consumers(world: World, decision: Decision, known: Facts) -> None:
     for name in decision.make:
         consumers.consume(world.host, unit, name)
     if decision.initiators:
-        exports.export(world.host, unit, _row(known).id, decision.initiators)
+        exports.admit(world.host, unit, decision.initiators)
 
 
 @performs(Action.LEND)

@@ -108,7 +108,9 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
     consumers = _consumers(facts, row)
     if consumers.step is Action.CONSUMERS:
         return consumers
-    if not unit.has_path or not unit.queues:
+    if not unit.has_path and unit.queues and unit.served_only:
+        return Decision(Action.PAUSE, 'the path to the lender is lost')
+    if not unit.has_path or not (unit.queues or unit.served_only):
         return Decision(Action.RECONNECT, 'the path to the lender is lost')
     return decision.copying(unit)
 
@@ -133,10 +135,16 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     quiet = (row.status in _QUIET
              and row.migration_status in rows.SETTLED_MIGRATION)
     serve = names.serve(unit.lv)
-    if remote - _served(unit, serve):
+    served = _served(unit, serve)
+    if quiet and all(a.connected for a in row.attachments):
+        # A session is more than a right that somebody forgot to take back.
+        admitted = remote | (served & _logged_in(unit, serve))
+        if not remote:
+            drop.add(serve)
+    else:
+        admitted = remote | served
+    if remote and served != admitted:
         make.add(serve)
-    elif not remote and quiet and all(a.connected for a in row.attachments):
-        drop.add(serve)
     if not row.attachments and quiet:
         drop.add(names.local_io(unit.lv))
     lent = {names.loan(unit.lv, tag.lv) for tag in unit.tags.lent}
@@ -146,7 +154,8 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
             if name in unit.devices and not unit.is_held(name)}
     if make or drop:
         return Decision(Action.CONSUMERS, make=frozenset(make),
-                        drop=frozenset(drop), initiators=frozenset(remote))
+                        drop=frozenset(drop),
+                        initiators=frozenset(admitted if remote else ()))
     pending = any(not a.attached for a in row.attachments)
     leftover = not row.attachments and unit.of_kind(*names.WRITERS)
     if remote:
@@ -172,3 +181,8 @@ def _in_place(attachment: rows.Attachment, row: rows.Row, host: str) -> bool:
 def _served(unit: Unit, name: names.DeviceName) -> set[str]:
     return {initiator for export in unit.exports_of(name).values()
             for initiator in export.initiators}
+
+
+def _logged_in(unit: Unit, name: names.DeviceName) -> set[str]:
+    return {initiator for export in unit.exports_of(name).values()
+            for initiator in export.sessions}

@@ -164,7 +164,7 @@ class NodeService(answers.Answers):
                 'be put together; see the log of cinder-volume there')
         if found.how is attach_policy.How.ISCSI:
             return exports.export(self._host, unit, row.id,
-                                  [connector['initiator']])
+                                  connector['initiator'])
         if found.how is attach_policy.How.FRONT:
             name = names.front(host, unit.lv)
             if name not in unit.devices:

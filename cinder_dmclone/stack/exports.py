@@ -20,29 +20,40 @@ def local(path: str) -> dict[str, typing.Any]:
 
 
 def export(host: Host, unit: state.Unit, volume_id: VolumeId,
-           initiators: typing.Iterable[str]) -> dict[str, typing.Any]:
-    """Serve a volume read-write to these initiators, besides those it has.
+           initiator: str) -> dict[str, typing.Any]:
+    """Serve a volume read-write to an initiator, besides those it has.
 
     :returns: connection info for os-brick's iSCSI connector
     """
-    name = names.serve(unit.lv)
-    consumers.consume(host, unit, name)
-    iqn = names.serve_iqn(host.settings.target_prefix, unit.lv)
-    user, password = host.settings.credentials(iqn)
-    current = unit.exports.get(iqn)
     # LIO has initiator names in lower case.
-    wanted = {initiator.lower() for initiator in initiators}
-    allowed = wanted | set(current.initiators if current else ())
-    host.exporter.ensure(exporter.Export(
-        iqn=iqn, device=name.path, serial=unit.lv, readonly=False,
-        grants=tuple(exporter.Grant(initiator, user, password)
-                     for initiator in sorted(allowed))))
+    initiator = initiator.lower()
+    iqn = names.serve_iqn(host.settings.target_prefix, unit.lv)
+    current = unit.exports.get(iqn)
+    admit(host, unit, {initiator, *(current.initiators if current else ())})
+    user, password = host.settings.credentials(iqn, initiator)
     return {'driver_volume_type': 'iscsi', 'data': {
         'target_discovered': False, 'target_iqn': iqn,
         'target_portal': host.settings.portal, 'target_lun': 0,
         'volume_id': volume_id, 'discard': False,
         'auth_method': 'CHAP', 'auth_username': user,
         'auth_password': password}}
+
+
+def admit(host: Host, unit: state.Unit,
+          initiators: typing.Iterable[str]) -> None:
+    """Serve a volume read-write to these initiators and to nobody else.
+
+    :param initiators: in lower case, as LIO has them
+    """
+    name = names.serve(unit.lv)
+    consumers.consume(host, unit, name)
+    iqn = names.serve_iqn(host.settings.target_prefix, unit.lv)
+    host.exporter.ensure(exporter.Export(
+        iqn=iqn, device=name.path, serial=unit.lv, readonly=False,
+        grants=tuple(
+            exporter.Grant(initiator,
+                           *host.settings.credentials(iqn, initiator))
+            for initiator in sorted(initiators))))
 
 
 def unexport(host: Host, unit: state.Unit, initiator: str | None) -> bool:

@@ -78,6 +78,16 @@ class Unit:
         return source is not None and source.table.queues
 
     @property
+    def served_only(self) -> bool:
+        """Whether all who use it do so over iSCSI from here.
+
+        Reads that wait would wait in the iSCSI target, which then lets nobody
+        log in to any of this node's.
+        """
+        return bool(self.of_kind(names.Kind.SERVE)) and not self.of_kind(
+            names.Kind.FRONT, names.Kind.IO)
+
+    @property
     def has_path(self) -> bool:
         """Whether the lender can be read."""
         return bool(self.source and self.source.usable and self.disk)

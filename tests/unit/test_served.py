@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers on hosts without this backend: who is admitted, and what waits."""
+
+from __future__ import annotations
+
+import typing
+from unittest import mock
+
+from oslo_serialization import jsonutils
+
+from tests.unit import base
+
+
+class ServedTest(base.CloudTestCase):
+
+    def serve(self, name: str) -> tuple[str, dict[str, typing.Any]]:
+        """Attach to a server on a host without the backend."""
+        attachment = self.cloud.reserve(self.volume)
+        connector = {'host': name, 'initiator': f'iqn.{name}'}
+        info = self.cloud.home(self.volume).process.service.connect(
+            self.volume, connector)
+        self.cloud.db.update_attachment(
+            attachment, connector=jsonutils.dumps(connector),
+            connection_info=jsonutils.dumps(info))
+        self.cloud.complete(self.volume, attachment)
+        return attachment, info['data']
+
+    def admitted(self) -> dict[str, str]:
+        """Secrets by initiator."""
+        export, = self.a.exporter.exports.values()
+        return {grant.initiator: grant.password for grant in export.grants}
+
+    def leave(self, attachment: str) -> None:
+        """An attachment goes without the driver being told."""
+        self.cloud.db.drop_attachment(attachment)
+        self.cloud.settle()
+
+
+class AdmittedTest(ServedTest):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.first, self.one = self.serve('one')
+        self.second, self.other = self.serve('other')
+
+    def test_each_initiator_has_a_secret_of_its_own(self) -> None:
+        self.assertEqual({'iqn.one': self.one['auth_password'],
+                          'iqn.other': self.other['auth_password']},
+                         self.admitted())
+        self.assertNotEqual(*self.admitted().values())
+
+    def test_who_has_no_attachment_any_more_is_not_admitted(self) -> None:
+        kept = self.admitted()['iqn.one']
+        self.leave(self.second)
+        self.assertEqual({'iqn.one': kept}, self.admitted())
+
+    def test_a_session_that_runs_is_not_ended(self) -> None:
+        with mock.patch.object(self.cloud, 'logged_in',
+                               lambda *_: {'iqn.other'}):
+            self.leave(self.second)
+            self.assertEqual({'iqn.one', 'iqn.other'}, set(self.admitted()))
+
+    def test_who_is_about_to_be_connected_stays_admitted(self) -> None:
+        """Cinder writes the connector after the driver has answered."""
+        self.cloud.db.update_attachment(self.second, connector=None)
+        self.cloud.settle()
+        self.assertEqual({'iqn.one', 'iqn.other'}, set(self.admitted()))
+
+
+class HydratingTest(ServedTest):
+
+    def test_reads_do_not_wait_in_the_target(self) -> None:
+        """H18: nobody could log in there, the lender's borrowers neither."""
+        attachment, _ = self.relocated()
+        self.cloud.detach(self.volume, attachment, self.b)
+        self.serve('elsewhere')
+        self.a.lose_power()
+        self.cloud.lose_paths()
+        self.b.process.loop.nominate(self.volume)
+        self.cloud.settle(4)
+        self.assertFalse(self.source().table.queues)
+        self.a.start()
+        self.cloud.settle()
+        row = self.cloud.row(self.volume)
+        self.assertEqual((self.b.name, None), (row.node, row.source))
+        self.assert_no_complaints()
+
+    def source(self) -> typing.Any:
+        found, = (found for name, found in self.b.mapper.mapped.items()
+                  if '-source-' in name)
+        return found
