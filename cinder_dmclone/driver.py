@@ -22,9 +22,13 @@ from cinder_dmclone import opts
 from cinder_dmclone import preflight
 from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import reconciler
+from cinder_dmclone.service.base import Service
 from cinder_dmclone.service import capacity
+from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
-from cinder_dmclone.service import entry_points
+from cinder_dmclone.service import images
+from cinder_dmclone.service import migrate
+from cinder_dmclone.service import volumes
 from cinder_dmclone import wiring
 from cinder_dmclone.world import World
 
@@ -49,7 +53,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     def __init__(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         super().__init__(*args, **kwargs)
         self.configuration.append_config_values(opts.all_opts)
-        self._node: entry_points.NodeService
+        self._service: Service
         self._loop: reconciler.Reconciler
         self._world: World
         self._stats_source: capacity.Stats
@@ -68,7 +72,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     def do_setup(self, context: typing.Any) -> None:
         self._world = self.make_world()
         self._loop = reconciler.Reconciler(self._world)
-        self._node = entry_points.NodeService(self._world, self._loop)
+        self._service = Service(self._world, self._loop)
         self._stats_source = capacity.Stats(self._world, self.configuration)
 
     def check_for_setup_error(self) -> None:
@@ -87,7 +91,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         # This waits for nobody; to be reached needs the message bus.
         self._loop.start()
         uevents.listen(self._loop.path_failed, self._loop.look_at_all)
-        self._server = endpoint.serve(self._world.settings.node, self._node)
+        self._server = endpoint.serve(self._world.settings.node, self._service)
 
     def _update_volume_stats(self) -> None:
         self._stats = self._stats_source.get(
@@ -97,13 +101,14 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     # -- volumes ------------------------------------------------------------
 
     def create_volume(self, volume: typing.Any) -> dict[str, typing.Any]:
-        return {'provider_id': self._node.create(
-            volume.id, volume.name_id, volume.size),
-            'provider_location': None, 'provider_auth': None}
+        record = volumes.create(self._service, volume.id, volume.name_id,
+                                volume.size)
+        return {'provider_id': record, 'provider_location': None,
+                'provider_auth': None}
 
     def delete_volume(self, volume: typing.Any) -> None:
         try:
-            self._node.delete(volume.id)
+            volumes.delete(self._service, volume.id)
         except exceptions.DeviceBusy as error:
             raise exception.VolumeIsBusy(volume_name=volume.name) from error
 
@@ -133,7 +138,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         raise exceptions.NoClones(volume=src_vref.id)
 
     def extend_volume(self, volume: typing.Any, new_size: int) -> None:
-        self._node.extend(volume.id, new_size)
+        volumes.extend(self._service, volume.id, new_size)
 
     def migrate_volume(self, context: typing.Any, volume: typing.Any,
                        host: dict[str, typing.Any]) -> tuple[bool, None]:
@@ -143,12 +148,12 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         the manager to save: its save checks nothing, and might put back what
         the node there has changed since.
         """
-        return self._node.migrate(volume.id, host['host']), None
+        return migrate.migrate(self._service, volume.id, host['host']), None
 
     def copy_image_to_volume(self, context: typing.Any, volume: typing.Any,
                              image_service: typing.Any, image_id: str,
                              disable_sparse: bool = False) -> None:
-        with self._node.local_path(volume.id) as path:
+        with images.local_path(self._service, volume.id) as path:
             image_utils.fetch_to_raw(
                 context, image_service, image_id, path,
                 self.configuration.volume_dd_blocksize, size=volume.size,
@@ -157,7 +162,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     def copy_volume_to_image(self, context: typing.Any, volume: typing.Any,
                              image_service: typing.Any,
                              image_meta: dict[str, typing.Any]) -> None:
-        with self._node.local_path(volume.id) as path:
+        with images.local_path(self._service, volume.id) as path:
             volume_utils.upload_volume(context, image_service, image_meta,
                                        path, volume)
 
@@ -192,12 +197,13 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     def initialize_connection(self, volume: typing.Any,
                               connector: dict[str, typing.Any]
                               ) -> dict[str, typing.Any]:
-        return self._node.connect(volume.id, connector)
+        return connections.connect(self._service, volume.id, connector)
 
     def terminate_connection(self, volume: typing.Any,
                              connector: dict[str, typing.Any] | None,
                              force: bool = False) -> bool:
-        return self._node.disconnect(volume.id, connector, force)
+        return connections.disconnect(self._service, volume.id, connector,
+                                      force)
 
     @classmethod
     def clean_volume_file_locks(cls, volume_id: VolumeId) -> None:

@@ -8,9 +8,7 @@ this node's own lock, says the same. Questions take no lock.
 from __future__ import annotations
 
 import dataclasses
-import typing
 
-from cinder_dmclone.database import rows
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import metadata
@@ -20,169 +18,145 @@ from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import messages
-from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import live_migration
+from cinder_dmclone.service.base import Service
 from cinder_dmclone.stack import inspect
 from cinder_dmclone import units
-from cinder_dmclone.world import World
 
 
-class Answers:
-    """The questions and requests of peers."""
+def identity(service: Service) -> messages.Identity:
+    """Who this node is, also when it is full; takes no lock."""
+    return _identity(service, service.host.group.report())
 
-    def __init__(self, world: World,
-                 loop: reconciler.Reconciler) -> None:
-        self._world = world
-        self._host = world.host
-        self._loop = loop
-        self._node = world.settings.node
 
-    def identity(self) -> messages.Identity:
-        """Who this node is, also when it is full; takes no lock."""
-        return self._identity(self._host.group.report())
+def room(service: Service, size: int) -> messages.Room:
+    """What this node could take in; takes no lock.
 
-    def room(self, size: int) -> messages.Room:
-        """What this node could take in; takes no lock.
+    What ``reserved_percentage`` reserves is for no relocation either.
 
-        What ``reserved_percentage`` reserves is for no relocation either.
+    :param size: of the volume it is about, in bytes
+    :raises NoRoom: if there is none for the clone's metadata
+    :raises NoMetadataGroup: if the group for it is lost
+    :raises PeerRefused: if the volume has more regions than dm-clone can
+        count, or does not end with an extent of this node
+    """
+    world, settings = service.world, service.world.settings
+    largest = metadata.largest(settings.region_size)
+    if size > largest:
+        raise exceptions.PeerRefused(
+            node=service.node, what=f'a volume of {size} bytes',
+            reason=f'with its dmclone_region_size_kib none may have more '
+            f'than {largest} bytes')
+    report = world.host.group.report()
+    if size % report.extent_size:
+        # The copy would end with what another volume has left there.
+        raise exceptions.PeerRefused(
+            node=service.node, what=f'a volume of {size} bytes',
+            reason=f'the extents of {report.name} have '
+            f'{report.extent_size} bytes: it cannot be as large')
+    shared = world.host.meta_group.name == world.host.group.name
+    meta = report if shared else _metadata_group(service)
+    needed = metadata.size(units.Bytes(size), settings.region_size
+                           ).round_up(meta.extent_size)
+    reserve = int(report.size) * settings.reserved_percentage // 100
+    free = max(0, report.free - reserve)
+    meta_free = free if shared else int(meta.free)
+    if meta_free < needed:
+        raise exceptions.NoRoom(group=meta.name, node=service.node,
+                                needed=needed, free=meta_free)
+    return messages.Room(
+        **dataclasses.asdict(_identity(service, report)),
+        free=free - (needed if shared else 0))
 
-        :param size: of the volume it is about, in bytes
-        :raises NoRoom: if there is none for the clone's metadata
-        :raises NoMetadataGroup: if the group for it is lost
-        :raises PeerRefused: if the volume has more regions than dm-clone can
-            count, or does not end with an extent of this node
-        """
-        world, settings = self._world, self._world.settings
-        largest = metadata.largest(settings.region_size)
-        if size > largest:
-            raise exceptions.PeerRefused(
-                node=self._node, what=f'a volume of {size} bytes',
-                reason=f'with its dmclone_region_size_kib none may have more '
-                f'than {largest} bytes')
-        report = world.host.group.report()
-        if size % report.extent_size:
-            # The copy would end with what another volume has left there.
-            raise exceptions.PeerRefused(
-                node=self._node, what=f'a volume of {size} bytes',
-                reason=f'the extents of {report.name} have '
-                f'{report.extent_size} bytes: it cannot be as large')
-        shared = world.host.meta_group.name == world.host.group.name
-        meta = report if shared else self._metadata_group()
-        needed = metadata.size(units.Bytes(size), settings.region_size
-                               ).round_up(meta.extent_size)
-        reserve = int(report.size) * settings.reserved_percentage // 100
-        free = max(0, report.free - reserve)
-        meta_free = free if shared else int(meta.free)
-        if meta_free < needed:
-            raise exceptions.NoRoom(group=meta.name, node=self._node,
-                                    needed=needed, free=meta_free)
-        return messages.Room(
-            **dataclasses.asdict(self._identity(report)),
-            free=free - (needed if shared else 0))
 
-    def _metadata_group(self) -> lvm.Report:
-        group = self._host.meta_group
+def _metadata_group(service: Service) -> lvm.Report:
+    group = service.host.meta_group
+    try:
+        return group.report()
+    except exceptions.DMCloneException as error:
+        raise exceptions.NoMetadataGroup(
+            group=group.name, node=service.node,
+            reason=error.msg) from error
+
+
+def prepare(service: Service, copy: messages.Copy, group: GroupUuid,
+            front: bool, gated: bool, seconds: float) -> str:
+    """Build an offered copy; see ``relocation.borrower.prepare``."""
+    mine = service.host.group.report().uuid
+    if group != mine:
+        raise exceptions.PeerRefused(
+            node=service.node, what='to prepare a copy',
+            reason=f'its volume group is {mine}, not {group}; is there '
+            'another node of this name?')
+    with service.locked(copy.volume):
         try:
-            return group.report()
-        except exceptions.DMCloneException as error:
-            raise exceptions.NoMetadataGroup(
-                group=group.name, node=self._node,
-                reason=error.msg) from error
+            return borrower.prepare(service.world, copy, front, gated,
+                                    seconds)
+        finally:
+            service.loop.nominate(copy.lv)
 
-    def prepare(self, copy: messages.Copy, group: GroupUuid, front: bool,
-                gated: bool, seconds: float) -> str:
-        """Build an offered copy; see ``relocation.borrower.prepare``."""
-        mine = self._host.group.report().uuid
-        if group != mine:
-            raise exceptions.PeerRefused(
-                node=self._node, what='to prepare a copy',
-                reason=f'its volume group is {mine}, not {group}; is there '
-                'another node of this name?')
-        with self._locked(copy.volume):
-            try:
-                return borrower.prepare(self._world, copy, front, gated,
-                                        seconds)
-            finally:
-                self._loop.nominate(copy.lv)
 
-    def hand_over(self, volume_id: VolumeId, copy: Location,
-                  pool: str) -> None:
-        """Make an offered copy the volume (``relocation.live_migration``)."""
-        with self._world.locks.volume(volume_id, deadlines.LOCK_SECONDS):
-            row = self._row(volume_id)
-            if row.owner == copy:
-                # The answer to an earlier request was lost.
-                return
-            self._require_home(row)
-            try:
-                live_migration.hand_over(self._world, row, copy, pool)
-            finally:
-                # The server there waits: what is left to do here can wait.
-                self._loop.nominate(row.lv, schedule.SOONEST)
+def hand_over(service: Service, volume_id: VolumeId, copy: Location,
+              pool: str) -> None:
+    """Make an offered copy the volume (``relocation.live_migration``)."""
+    with service.world.locks.volume(volume_id, deadlines.LOCK_SECONDS):
+        row = service.row(volume_id)
+        if row.owner == copy:
+            # The answer to an earlier request was lost.
+            return
+        service.require_home(row)
+        try:
+            live_migration.hand_over(service.world, row, copy, pool)
+        finally:
+            # The server there waits: what is left to do here can wait.
+            service.loop.nominate(row.lv, schedule.SOONEST)
 
-    def discard(self, volume_id: VolumeId, lv: LvUuid) -> None:
-        """Destroy a withdrawn copy; see ``relocation.discard``."""
-        with self._world.locks.volume(volume_id, deadlines.LOCK_SECONDS):
-            borrower.discard(self._world, volume_id, lv)
 
-    def agrees(self, volume_id: VolumeId, copy: Location) -> bool:
-        """Whether a copy elsewhere may go; takes no lock.
+def discard(service: Service, volume_id: VolumeId, lv: LvUuid) -> None:
+    """Destroy a withdrawn copy; see ``relocation.discard``."""
+    with service.world.locks.volume(volume_id, deadlines.LOCK_SECONDS):
+        borrower.discard(service.world, volume_id, lv)
 
-        A copy's LV is never offered twice: once this is true it stays true.
-        """
-        row = self._world.rows.get(volume_id)
-        return bool(row and copy not in (row.owner, row.offer, row.source))
 
-    def show(self, lv: LvUuid) -> messages.Shown:
-        """What this node has under an LV uuid, now; takes no lock."""
-        report = self._host.group.report()
-        unit = inspect.refresh(self._host, lv)
-        own = unit.tags.own
-        if unit.data is None:
-            state = 'missing'
-        elif unit.tags.copy:
-            state = 'copy'
-        elif not own or unit.unreadable:
-            state = 'unclear'
-        elif unit.tags.source or unit.assembled:
-            state = 'hydrating'
-        else:
-            state = 'complete'
-        return messages.Shown(
-            state=state, generation=own.generation if own else 0,
-            size=unit.data.size if unit.data else 0, group=report.uuid,
-            source=str(unit.tags.hydrates_from or ''))
+def agrees(service: Service, volume_id: VolumeId, copy: Location) -> bool:
+    """Whether a copy elsewhere may go; takes no lock.
 
-    def nudge(self, volume_id: VolumeId) -> None:
-        """Look at a volume soon."""
-        self._loop.nominate(volume_id)
+    A copy's LV is never offered twice: once this is true it stays true.
+    """
+    row = service.world.rows.get(volume_id)
+    return bool(row and copy not in (row.owner, row.offer, row.source))
 
-    # -- helpers ------------------------------------------------------------
 
-    def _identity(self, report: lvm.Report) -> messages.Identity:
-        return messages.Identity(
-            pool=self._world.settings.pool, group=report.uuid,
-            block=report.block_size,
-            initiator=self._host.importer.initiator())
+def show(service: Service, lv: LvUuid) -> messages.Shown:
+    """What this node has under an LV uuid, now; takes no lock."""
+    report = service.host.group.report()
+    unit = inspect.refresh(service.host, lv)
+    own = unit.tags.own
+    if unit.data is None:
+        state = 'missing'
+    elif unit.tags.copy:
+        state = 'copy'
+    elif not own or unit.unreadable:
+        state = 'unclear'
+    elif unit.tags.source or unit.assembled:
+        state = 'hydrating'
+    else:
+        state = 'complete'
+    return messages.Shown(
+        state=state, generation=own.generation if own else 0,
+        size=unit.data.size if unit.data else 0, group=report.uuid,
+        source=str(unit.tags.hydrates_from or ''))
 
-    def _locked(self, volume_id: VolumeId) -> typing.ContextManager[None]:
-        return self._world.locks.volume(volume_id,
-                                        self._world.settings.budget)
 
-    def _row(self, volume_id: VolumeId) -> rows.Row:
-        row = self._world.rows.get(volume_id)
-        if row is None or row.deleted:
-            raise self._unknown(volume_id)
-        return row
+def nudge(service: Service, volume_id: VolumeId) -> None:
+    """Look at a volume soon."""
+    service.loop.nominate(volume_id)
 
-    def _unknown(self, volume_id: VolumeId) -> exceptions.CannotServe:
-        return exceptions.CannotServe(
-            volume=volume_id, node=self._node,
-            reason='the database has no such volume')
 
-    def _require_home(self, row: rows.Row) -> None:
-        if row.node != self._node:
-            raise exceptions.NotHome(volume=row.id, owner=row.node,
-                                     node=self._node)
+def _identity(service: Service, report: lvm.Report) -> messages.Identity:
+    return messages.Identity(
+        pool=service.world.settings.pool, group=report.uuid,
+        block=report.block_size,
+        initiator=service.host.importer.initiator())

@@ -23,7 +23,9 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import messages
-from cinder_dmclone.service import entry_points
+from cinder_dmclone.service import answers
+from cinder_dmclone.service.base import Service
+from cinder_dmclone.service import connections
 
 LOG = logging.getLogger(__name__)
 
@@ -33,58 +35,61 @@ class Endpoint:
 
     target = messaging.Target(version=messages.VERSION)
 
-    def __init__(self, node: entry_points.NodeService) -> None:
-        self._node = node
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
     def identity(self, context: typing.Any) -> dict[str, typing.Any]:
         with _crossing():
-            return dataclasses.asdict(self._node.identity())
+            return dataclasses.asdict(answers.identity(self._service))
 
     def room(self, context: typing.Any, size: int) -> dict[str, typing.Any]:
         with _crossing():
-            return dataclasses.asdict(self._node.room(size))
+            return dataclasses.asdict(answers.room(self._service, size))
 
     def prepare(self, context: typing.Any, copy: dict[str, typing.Any],
-                group: GroupUuid,
-                front: bool, gated: bool, seconds: float) -> str:
+                group: GroupUuid, front: bool, gated: bool,
+                seconds: float) -> str:
         with _crossing():
             copy['lender'] = Location.parse(copy['lender'])
-            return self._node.prepare(messages.Copy(**copy), group, front,
-                                      gated, seconds)
+            return answers.prepare(self._service, messages.Copy(**copy),
+                                   group, front, gated, seconds)
 
     def hand_over(self, context: typing.Any, volume: VolumeId, copy: str,
                   pool: str) -> None:
         with _crossing():
-            self._node.hand_over(volume, Location.parse(copy), pool)
+            answers.hand_over(self._service, volume,
+                              Location.parse(copy), pool)
 
     def discard(self, context: typing.Any, volume: VolumeId,
                 lv: LvUuid) -> None:
         with _crossing():
-            self._node.discard(volume, lv)
+            answers.discard(self._service, volume, lv)
 
     def agrees(self, context: typing.Any, volume: VolumeId,
                lv: str) -> bool:
         with _crossing():
-            return self._node.agrees(volume, Location.parse(lv))
+            return answers.agrees(self._service, volume,
+                                  Location.parse(lv))
 
     def show(self, context: typing.Any, lv: LvUuid) -> dict[str, typing.Any]:
         with _crossing():
-            return dataclasses.asdict(self._node.show(lv))
+            return dataclasses.asdict(answers.show(self._service, lv))
 
     def connect(self, context: typing.Any, volume: VolumeId,
                 connector: dict[str, typing.Any]) -> dict[str, typing.Any]:
         with _crossing():
-            return self._node.connect(volume, connector, proxied=True)
+            return connections.connect(self._service, volume, connector,
+                                       proxied=True)
 
     def disconnect(self, context: typing.Any, volume: VolumeId,
                    connector: dict[str, typing.Any] | None,
                    force: bool) -> bool:
         with _crossing():
-            return self._node.disconnect(volume, connector, force,
-                                         proxied=True)
+            return connections.disconnect(self._service, volume, connector,
+                                          force, proxied=True)
 
     def nudge(self, context: typing.Any, volume: VolumeId) -> None:
-        self._node.nudge(volume)
+        answers.nudge(self._service, volume)
 
 
 class _crossing:
@@ -107,10 +112,10 @@ class _crossing:
                 f'{type(error).__name__}: {error}') from error
 
 
-def serve(node: NodeName, service_: entry_points.NodeService) -> typing.Any:
+def serve(node: NodeName, service: Service) -> typing.Any:
     """Start answering other nodes; only when the driver is up."""
     server = rpc.get_server(
         messaging.Target(topic=messages.TOPIC, server=node),
-        [Endpoint(service_)])
+        [Endpoint(service)])
     server.start()
     return server

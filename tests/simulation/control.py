@@ -14,6 +14,10 @@ from cinder.volume import configuration  # noqa: F401 (registers options)
 from oslo_serialization import jsonutils
 
 from cinder_dmclone.peers import client
+from cinder_dmclone.service import connections
+from cinder_dmclone.service import images
+from cinder_dmclone.service import migrate
+from cinder_dmclone.service import volumes
 from tests.simulation import cloud as cloud_module
 from tests.simulation import server
 from tests.simulation import truth as truth_module
@@ -119,7 +123,8 @@ class Api:
             creation makes another attachment
         """
         def manager(process: cloud_module.Process) -> str:
-            info = process.service.connect(self.volume, node.connector)
+            info = connections.connect(process.service, self.volume,
+                                       node.connector)
             # It is written down only now.
             self.cloud.take_time()
             process.check_alive()
@@ -162,8 +167,8 @@ class Api:
 
     def _terminate(self, process: cloud_module.Process,
                    found: dict[str, typing.Any]) -> None:
-        process.service.disconnect(
-            self.volume, jsonutils.loads(found['connector']), False)
+        connections.disconnect(process.service, self.volume,
+                               jsonutils.loads(found['connector']), False)
         process.check_alive()
         self._drop(found)
 
@@ -197,7 +202,7 @@ class Api:
             raise Refused('delete: not while the database is an old one')
 
         def manager(process: cloud_module.Process) -> None:
-            process.service.delete(self.volume)
+            volumes.delete(process.service, self.volume)
             process.check_alive()
             self.tables.destroy(self.volume)
         self._call('delete', manager)
@@ -207,7 +212,7 @@ class Api:
         size = row['size'] + 1
 
         def manager(process: cloud_module.Process) -> None:
-            process.service.extend(self.volume, size)
+            volumes.extend(process.service, self.volume, size)
             process.check_alive()
             row.update(size=size, status='available')
         self._reset_after('extend', manager, status='available')
@@ -220,8 +225,8 @@ class Api:
         row['migration_status'] = 'migrating'
 
         def manager(process: cloud_module.Process) -> None:
-            process.service.migrate(self.volume,
-                                    f'{node.name}#{unit_cloud.POOL}')
+            migrate.migrate(process.service, self.volume,
+                            f'{node.name}#{unit_cloud.POOL}')
             process.check_alive()
             row['migration_status'] = 'success'
         self._reset_after('migrate', manager, migration_status='error')
@@ -232,7 +237,7 @@ class Api:
 
         def manager(process: cloud_module.Process) -> None:
             try:
-                with process.service.local_path(self.volume) as path:
+                with images.local_path(process.service, self.volume) as path:
                     self._copy(process, truth, path)
             finally:
                 # create_volume.py saves it whatever has happened since.

@@ -22,7 +22,9 @@ from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.service import answers
-from cinder_dmclone.service import entry_points
+from cinder_dmclone.service import base
+from cinder_dmclone.service import connections
+from cinder_dmclone.service import images
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
@@ -35,18 +37,18 @@ bug = mistakes.bug
 
 
 @contextlib.contextmanager
-def _unmarked(self, volume_id):
+def _unmarked(service, volume_id):
     """An image copy that nobody knows of but its device."""
-    with self._home(volume_id) as known:
+    with service.home(volume_id) as known:
         name = names.local_io(known.unit.lv)
-        consumers.consume(self._world.host, known.unit, name)
+        consumers.consume(service.host, known.unit, name)
     try:
         yield name.path
     finally:
-        self._world.host.dm.remove(str(name))
+        service.host.dm.remove(str(name))
 
 
-UNMARKED = ((entry_points.NodeService, 'local_path', _unmarked),)
+UNMARKED = ((images, 'local_path', _unmarked),)
 
 
 # -- moving -----------------------------------------------------------------
@@ -98,8 +100,8 @@ def _open_gate(host, unit, front):
 
 
 @bug('H13: the end of the other attachment is refused',
-     (entry_points.NodeService, '_end_offer'))
-def _refusing(self, row, unit, connector):
+     (connections, '_end_offer'))
+def _refusing(service, row, unit, connector):
     raise exceptions.CannotServe(volume=row.id, node='', reason='no')
 
 
@@ -124,11 +126,10 @@ def _in_core(host, unit):
     return unit.clone is not None and unit.clone.complete
 
 
-@bug('release before the end is recorded', (answers.Answers, 'show'),
-     first=500)
-def _early_end(self, lv, show=answers.Answers.show):
-    found = show(self, lv)
-    unit = inspect.refresh(self._world.host, lv)
+@bug('release before the end is recorded', (answers, 'show'), first=500)
+def _early_end(service, lv, show=answers.show):
+    found = show(service, lv)
+    unit = inspect.refresh(service.host, lv)
     if unit.tags.own and unit.clone and unit.clone.complete:
         return dataclasses.replace(found, state='complete')
     return found
@@ -161,7 +162,7 @@ def _impatient(known, row, decide_=home._consumers):
 
 
 @bug('H15: requests are not checked for the home',
-     (answers.Answers, '_require_home'), where='message/migrate/TWICE')
+     (base.Service, 'require_home'), where='message/migrate/TWICE')
 def _anywhere(self, row):
     """Whoever gets it does it."""
 

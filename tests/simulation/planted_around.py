@@ -70,24 +70,24 @@ def _no_doubt(unit, who, generation, group, shown,
 
 
 @bug('H30: whose disks they are is not looked at',
-     (answers.Answers, 'prepare'), where='message/attach/ASTRAY')
-def _any_group(self, copy, group, front, gated, seconds,
-               prepare=answers.Answers.prepare):
-    mine = self._host.group.report().uuid
-    return prepare(self, copy, mine, front, gated, seconds)
+     (answers, 'prepare'), where='message/attach/ASTRAY')
+def _any_group(service, copy, group, front, gated, seconds,
+               prepare=answers.prepare):
+    mine = service.host.group.report().uuid
+    return prepare(service, copy, mine, front, gated, seconds)
 
 
 # -- messages ---------------------------------------------------------------
 
-def _locked_show(self, lv, show=answers.Answers.show):
-    volume = inspect.refresh(self._world.host, lv).tags.volume
-    with self._locked(volume or lv):
-        return show(self, lv)
+def _locked_show(service, lv, show=answers.show):
+    volume = inspect.refresh(service.host, lv).tags.volume
+    with service.locked(volume or lv):
+        return show(service, lv)
 
 
 @bug('H21: a node that asks, or is asked, holds its lock',
      (reconciler.Reconciler, '_ask'),
-     also=((answers.Answers, 'show', _locked_show),))
+     also=((answers, 'show', _locked_show),))
 def _locked_ask(self, found, unit, given, ask=reconciler.Reconciler._ask):
     volume, locks = unit.tags.volume or unit.lv, self._world.locks._target
     if locks._held.get(volume) is locks._scheduler.current():

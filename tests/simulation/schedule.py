@@ -15,8 +15,8 @@ import uuid
 
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import reconciler
+from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
-from cinder_dmclone.service import entry_points
 from cinder_dmclone.stack import lv_tags
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
@@ -130,7 +130,7 @@ class Schedule:
                 stack.enter_context(mock.patch.object(
                     reconciler.actions.LOG, 'info', self._log))
             stack.enter_context(mock.patch.object(
-                entry_points.NodeService, '_tell_user', lambda *rest: None))
+                connections, '_tell_user', lambda *rest: None))
             yield
 
     def _surprise(self, *rest: object) -> None:

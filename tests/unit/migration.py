@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from cinder_dmclone import names
+from cinder_dmclone.service import connections
 from tests.unit import base
 from tests.unit.fake import cloud
 from tests.unit.fake import mapped
@@ -53,8 +54,8 @@ class MigrationTestCase(base.CloudTestCase):
     def leave(self) -> None:
         """The rest of a migration that succeeded."""
         self.a.mapper.close(self.old)
-        self.cloud.home(self.volume).process.service.disconnect(
-            self.volume, self.a.connector, False)
+        connections.disconnect(self.cloud.home(self.volume).service,
+                               self.volume, self.a.connector, False)
         self.cloud.db.drop_attachment(self.first)
 
     def assert_home(self, node: cloud.Node) -> None:

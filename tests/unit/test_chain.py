@@ -7,6 +7,7 @@ import typing
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
+from cinder_dmclone.service import connections
 from cinder_dmclone import units
 from tests.unit import base
 from tests.unit.fake import cloud
@@ -103,7 +104,7 @@ class ChainTest(base.CloudTestCase):
         self.cloud.before = lambda call: None
         self.b.process = self.b.make_process()
         attachment = self.cloud.db.attachment(self.volume)
-        self.b.process.service.connect(self.volume, self.c.connector)
+        connections.connect(self.b.service, self.volume, self.c.connector)
         self.cloud.db.drop_attachment(attachment)
         self.cloud.settle()
         self.assert_settled(self.data)

@@ -15,6 +15,7 @@ from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import lvm
 from cinder_dmclone import names
 from cinder_dmclone.releases import models
+from cinder_dmclone.service import images
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone import units
@@ -220,7 +221,7 @@ class FailureTest(base.CloudTestCase):
 
     def test_volume_in_use_here(self) -> None:
         """H4: the fence sees every writer of the LV, not only the front."""
-        copying = self.a.process.service.local_path(self.volume)
+        copying = images.local_path(self.a.service, self.volume)
         path = copying.__enter__()
         self.a.mapper.open(path)
         # The copying process outlives the service that started it.
@@ -239,7 +240,7 @@ class FailureTest(base.CloudTestCase):
     def test_image_copy_that_has_not_opened_its_device(self) -> None:
         """H4: Cinder reserves a volume that is still `downloading`."""
         self.cloud.db.update(self.volume, status='downloading')
-        with self.a.process.service.local_path(self.volume) as path:
+        with images.local_path(self.a.service, self.volume) as path:
             attachment = self.cloud.reserve(self.volume)
             with self.assertRaisesRegex(exceptions.CannotRelocate,
                                         'image'):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
+from cinder_dmclone.service import connections
 from tests.unit import base
 from tests.unit import migration
 from tests.unit.fake import cloud
@@ -27,8 +28,8 @@ class OtherNameTest(migration.MigrationTestCase):
         self.old = renamed(self.a, self.old)
 
     def disconnect(self) -> None:
-        self.a.process.service.disconnect(self.volume, self.a.connector,
-                                          False)
+        connections.disconnect(self.a.service, self.volume, self.a.connector,
+                               False)
 
     def test_its_server_is_not_taken_for_gone(self) -> None:
         self.cloud.settle()

@@ -15,6 +15,9 @@ from cinder_dmclone.host.dm import table
 from cinder_dmclone.location import Location
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import activation
+from cinder_dmclone.service import answers
+from cinder_dmclone.service.base import Service
+from cinder_dmclone.service import connections
 from tests.unit import base
 from tests.unit.fake import ports
 from tests.unit.fake import storage
@@ -106,12 +109,13 @@ class DeletionTest(HoleTestCase):
 
     def test_another_node_of_the_same_name(self) -> None:
         """H30: a message for one volume group is not for another."""
-        original = self.b.process.service.room
+        original = answers.room
 
-        def room(size: int) -> object:
-            return dataclasses.replace(original(size), group='stolen')
+        def room(service: Service, size: int) -> object:
+            return dataclasses.replace(original(service, size),
+                                       group='stolen')
         attachment = self.cloud.reserve(self.volume)
-        with mock.patch.object(self.b.process.service, 'room', room):
+        with mock.patch.object(answers, 'room', room):
             with self.assertRaisesRegex(exceptions.PeerRefused,
                                         'another node of this name'):
                 self.cloud.connect(self.volume, attachment, self.b)
@@ -367,12 +371,12 @@ class FrozenTest(HoleTestCase):
         self.relocated()
         for node in (self.a, self.b):
             with node.process.world.locks.volume(self.volume, 0):
-                service = node.process.service
+                service = node.service
                 lv = self.cloud.row(self.volume).lv
-                service.room(1 << 30)
-                service.show(lv)
-                service.agrees(self.volume, Location('x', lv))
-                service.nudge(self.volume)
+                answers.room(service, 1 << 30)
+                answers.show(service, lv)
+                answers.agrees(service, self.volume, Location('x', lv))
+                answers.nudge(service, self.volume)
 
     def test_only_the_home_node_holds_its_lock_across_a_message(
             self) -> None:
@@ -391,10 +395,10 @@ class FrozenTest(HoleTestCase):
                     held.append(True)
         self.cloud.before = before
         attachment, _ = self.relocated()
-        self.a.process.service.connect(self.volume, self.b.connector)
+        connections.connect(self.a.service, self.volume, self.b.connector)
         self.cloud.settle()
-        self.a.process.service.disconnect(self.volume, self.b.connector,
-                                          False)
+        connections.disconnect(self.a.service, self.volume, self.b.connector,
+                               False)
         self.assertGreaterEqual(len(held), 3)
         self.assertEqual({False}, set(held))
 

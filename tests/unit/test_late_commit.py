@@ -10,6 +10,7 @@ from unittest import mock
 
 from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
+from cinder_dmclone.service import connections
 from oslo_db import exception as db_exc
 from tests.unit.fake import mapped
 from tests.unit import migration
@@ -101,8 +102,8 @@ class LateCommitTest(migration.MigrationTestCase):
         """The server has closed its disk here, and not written there."""
         self.a.mapper.close(self.old)
         with self.lost(), self.assertRaises(exceptions.RowChanged):
-            self.a.process.service.disconnect(self.volume, self.a.connector,
-                                              False)
+            connections.disconnect(self.a.service, self.volume,
+                                   self.a.connector, False)
 
     def open_again(self) -> None:
         self.a.mapper.open(self.old)
@@ -120,7 +121,7 @@ class LateCommitTest(migration.MigrationTestCase):
         self.leave_quietly()
         self.a.exporter.exports.clear()
         self.cloud.db.update_attachment(self.first, attach_status='attaching')
-        self.a.process.service.connect(self.volume, self.a.connector)
+        connections.connect(self.a.service, self.volume, self.a.connector)
         self.open_again()
 
     def test_the_node_has_lost_power(self) -> None:

@@ -4,6 +4,11 @@
 from __future__ import annotations
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.service import answers
+from cinder_dmclone.service import connections
+from cinder_dmclone.service import images
+from cinder_dmclone.service import migrate
+from cinder_dmclone.service import volumes
 from tests.unit import base
 from tests.unit.fake import ports
 
@@ -77,7 +82,7 @@ class MessageTest(base.CloudTestCase):
         lv = self.cloud.row(self.volume).lv
         for _ in range(2):
             self.assertRaises(
-                exceptions.PeerRefused, self.b.process.service.discard,
+                exceptions.PeerRefused, answers.discard, self.b.service,
                 self.volume, lv)
             self.cloud.settle()
         self.assert_settled()
@@ -91,7 +96,7 @@ class MessageTest(base.CloudTestCase):
                 self.cloud.before = lambda call: None
                 lv = self.cloud.row(self.volume).offer.lv
                 with self.assertRaises(exceptions.PeerRefused) as caught:
-                    self.b.process.service.discard(self.volume, lv)
+                    answers.discard(self.b.service, self.volume, lv)
                 refused.append(caught.exception)
         self.cloud.before = before
         _, path = self.relocated()
@@ -103,7 +108,7 @@ class MessageTest(base.CloudTestCase):
         self.relocated()
         for _ in range(3):
             for node in (self.a, self.b):
-                node.process.service.nudge(self.volume)
+                answers.nudge(node.service, self.volume)
             self.cloud.tick()
         self.cloud.settle()
         self.assert_settled()
@@ -129,7 +134,7 @@ class StaleRequestTest(base.CloudTestCase):
         for connector in (self.a.connector,
                           {'host': 'x', 'initiator': 'iqn.2001-04.x:y'}):
             self.cloud.before = before
-            self.a.process.service.connect(self.volume, connector)
+            connections.connect(self.a.service, self.volume, connector)
             self.assertNotEqual({}, self.a.mapper.mapped)
             self.cloud.before = lambda call: None
             self.cloud.settle()
@@ -139,8 +144,8 @@ class StaleRequestTest(base.CloudTestCase):
         """Cinder writes it down after the driver has answered."""
         self.cloud.attach(self.volume, self.a)
         second = self.cloud.db.attachment(self.volume, instance_uuid=None)
-        self.a.process.service.connect(
-            self.volume, {'host': 'x', 'initiator': 'iqn.2001-04.x:y'})
+        connections.connect(self.a.service, self.volume, {
+            'host': 'x', 'initiator': 'iqn.2001-04.x:y'})
         self.cloud.settle(3)
         self.assertEqual(1, len(self.a.exporter.exports))
         self.cloud.db.drop_attachment(second)
@@ -151,12 +156,13 @@ class StaleRequestTest(base.CloudTestCase):
     def test_late_requests_reach_a_after_the_commit(self) -> None:
         """H15: a stale cast must not work on the frozen copy."""
         self.relocated()
-        service = self.a.process.service
+        service = self.a.service
         calls = {
-            'extend': lambda: service.extend(self.volume, 2),
-            'delete': lambda: service.delete(self.volume),
-            'copy': lambda: service.local_path(self.volume).__enter__(),
-            'migrate': lambda: service.migrate(self.volume,
+            'extend': lambda: volumes.extend(service, self.volume, 2),
+            'delete': lambda: volumes.delete(service, self.volume),
+            'copy': lambda: images.local_path(service,
+                                              self.volume).__enter__(),
+            'migrate': lambda: migrate.migrate(service, self.volume,
                                                f'{self.b.name}#pool')}
         before = dict(self.a.mapper.mapped)
         for name, call in calls.items():
@@ -184,8 +190,8 @@ class StaleRequestTest(base.CloudTestCase):
         """H22: Cinder writes the attachment after the path was returned."""
         attachment = self.cloud.reserve(self.volume)
         for node in (self.a, self.b):
-            info = self.cloud.home(self.volume).process.service.connect(
-                self.volume, node.connector)
+            info = connections.connect(self.cloud.home(self.volume).service,
+                                       self.volume, node.connector)
             node.process.loop.run_once(everything=True)
             self.cloud.settle(3)
             name = info['data']['device_path'].rpartition('/')[2]

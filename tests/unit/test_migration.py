@@ -6,6 +6,10 @@ from __future__ import annotations
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
+from cinder_dmclone.service import answers
+from cinder_dmclone.service import connections
+from cinder_dmclone.service import migrate
+from cinder_dmclone.service import volumes
 from cinder_dmclone.stack import state
 from cinder_dmclone.stack import write_gate
 from tests.unit.fake import mapped
@@ -139,7 +143,8 @@ class GateTest(migration.MigrationTestCase):
     def test_a_repeated_request_finds_the_copy(self) -> None:
         attachment = self.cloud.db.attachment(self.volume)
         path = self.cloud.connect(self.volume, attachment, self.b)
-        info = self.a.process.service.connect(self.volume, self.b.connector)
+        info = connections.connect(self.a.service, self.volume,
+                                   self.b.connector)
         self.assertEqual(path, info['data']['device_path'])
         # The copy and its metadata.
         self.assertEqual(2, len(self.b.group.volumes))
@@ -169,7 +174,7 @@ class GateTest(migration.MigrationTestCase):
         assert row.offer
         copy = type(row.offer)(self.c.name, row.offer.lv)
         with self.assertRaises(exceptions.CannotRelocate):
-            self.a.process.service.hand_over(self.volume, copy, 'pool')
+            answers.hand_over(self.a.service, self.volume, copy, 'pool')
         self.write(self.a, self.old)
 
     def test_a_backup_of_the_volume_delays_the_server(self) -> None:
@@ -192,10 +197,11 @@ class GateTest(migration.MigrationTestCase):
     def test_others_wait_for_its_end(self) -> None:
         """H15: nothing that would miss writes of the server."""
         self.migrate()
-        service = self.a.process.service
-        for call in (lambda: service.extend(self.volume, 2),
-                     lambda: service.migrate(self.volume, 'c@dmclone#pool'),
-                     lambda: service.connect(self.volume, {
+        service = self.a.service
+        for call in (lambda: volumes.extend(service, self.volume, 2),
+                     lambda: migrate.migrate(service, self.volume,
+                                             'c@dmclone#pool'),
+                     lambda: connections.connect(service, self.volume, {
                          'host': 'elsewhere', 'initiator': 'iqn.x'})):
             with self.assertRaisesRegex(exceptions.DMCloneException,
                                         'live-migrated'):

@@ -11,6 +11,8 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
 from cinder_dmclone.reconcile import offers
 from cinder_dmclone.reconcile import schedule
+from cinder_dmclone.service import answers
+from cinder_dmclone.service import connections
 from oslo_db import exception as db_exc
 from tests.unit.fake import cloud
 from tests.unit.fake import mapped
@@ -24,8 +26,8 @@ class FailureTest(migration.MigrationTestCase):
     def undo(self) -> None:
         """A rollback: the server runs on a, as if nothing had been."""
         self.b.mapper.close(self.new)
-        self.a.process.service.disconnect(self.volume, self.b.connector,
-                                          False)
+        connections.disconnect(self.a.service, self.volume, self.b.connector,
+                               False)
         self.cloud.db.drop_attachment(self.second)
 
     def assert_unmoved_and_open(self) -> None:
@@ -54,8 +56,8 @@ class FailureTest(migration.MigrationTestCase):
         self.migrate()
         self.held(self.b, self.new)
         # The destination's server still runs.
-        self.a.process.service.disconnect(self.volume, self.b.connector,
-                                          False)
+        connections.disconnect(self.a.service, self.volume, self.b.connector,
+                               False)
         self.cloud.db.drop_attachment(self.second)
         self.event(self.b, self.new)
         self.assert_home(self.a)
@@ -111,8 +113,8 @@ class FailureTest(migration.MigrationTestCase):
         """Nova's hard reboot after a rollback that was lost."""
         self.migrate()
         with self.assertRaises(exceptions.ServerHere) as caught:
-            self.a.process.service.disconnect(self.volume, self.a.connector,
-                                              False)
+            connections.disconnect(self.a.service, self.volume,
+                                   self.a.connector, False)
         self.assertIn(f'attachment on {self.b.name} that has to go',
                       caught.exception.msg)
         self.assert_home(self.a)
@@ -123,8 +125,8 @@ class FailureTest(migration.MigrationTestCase):
         self.migrate()
         self.switch()
         self.b.mapper.close(self.new)
-        self.b.process.service.disconnect(self.volume, self.b.connector,
-                                          False)
+        connections.disconnect(self.b.service, self.volume, self.b.connector,
+                               False)
         self.cloud.db.drop_attachment(self.second)
         self.leave()
         self.cloud.settle()
@@ -139,12 +141,12 @@ class FailureTest(migration.MigrationTestCase):
 
     def test_forced_detach_of_everything(self) -> None:
         self.migrate()
-        service = self.a.process.service
+        service = self.a.service
         with self.assertRaises(exceptions.DeviceBusy):
-            service.disconnect(self.volume, None, True)
+            connections.disconnect(service, self.volume, None, True)
         self.a.mapper.close(self.old)
         self.b.mapper.close(self.new)
-        service.disconnect(self.volume, None, True)
+        connections.disconnect(service, self.volume, None, True)
         for attachment in (self.first, self.second):
             self.cloud.forget(self.volume, attachment)
         self.cloud.settle()
@@ -153,7 +155,7 @@ class FailureTest(migration.MigrationTestCase):
     def test_attachment_that_nova_never_knew(self) -> None:
         """H23: the request timed out; Cinder leaves the attachment."""
         attachment = self.cloud.db.attachment(self.volume)
-        self.a.process.service.connect(self.volume, self.b.connector)
+        connections.connect(self.a.service, self.volume, self.b.connector)
         self.cloud.settle(3)
         self.assertIsNotNone(self.cloud.row(self.volume).offer)
         self.cloud.clock.sleep(offers.OFFER_SECONDS)
@@ -258,8 +260,8 @@ class FailureTest(migration.MigrationTestCase):
         self.held(self.b, self.new)
         with mock.patch.object(volumes.RowStore, '_update_once',
                                staticmethod(update)):
-            self.a.process.service.hand_over(
-                self.volume, self.cloud.row(self.volume).offer, 'pool')
+            answers.hand_over(self.a.service, self.volume,
+                              self.cloud.row(self.volume).offer, 'pool')
         with self.assertRaises((mapped.Queued, mapped.Failed)):
             self.a.mapper.write(self.old, 3, 'on a stale copy')
         self.write(self.b, self.new)
@@ -366,8 +368,8 @@ class CrashTest(migration.MigrationTestCase):
                         self.b.mapper.mapped):
                     self.b.mapper.mapped[
                         self.new.rpartition('/')[2]].openers = 0
-                self.a.process.service.disconnect(
-                    self.volume, self.b.connector, False)
+                connections.disconnect(self.a.service, self.volume,
+                                       self.b.connector, False)
             self.cloud.db.drop_attachment(found.id)
         self.a.process.loop.nominate(self.volume)
         self.cloud.settle()

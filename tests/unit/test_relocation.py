@@ -9,7 +9,8 @@ import uuid
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
-from cinder_dmclone.service import entry_points
+from cinder_dmclone.service import connections
+from cinder_dmclone.service import migrate
 from tests.unit import base
 from tests.unit.fake import ports
 
@@ -127,8 +128,8 @@ class MoveTest(base.CloudTestCase):
 
     def test_migrate_without_a_server(self) -> None:
         self.cloud.db.update(self.volume, migration_status='migrating')
-        moved = self.a.process.service.migrate(self.volume,
-                                               f'{self.b.name}#pool')
+        moved = migrate.migrate(self.a.service, self.volume,
+                                f'{self.b.name}#pool')
         self.assertTrue(moved)
         self.assertEqual(self.b.name, self.cloud.row(self.volume).node)
         self.cloud.db.update(self.volume, migration_status='success')
@@ -139,8 +140,8 @@ class MoveTest(base.CloudTestCase):
     def test_the_lock_is_that_of_the_row(self) -> None:
         """H14: a generic migration exchanges the ids of two rows."""
         self.cloud.db.update(self.volume, migration_status='migrating')
-        self.assertTrue(self.a.process.service.migrate(
-            self.volume, f'{self.b.name}#pool'))
+        self.assertTrue(migrate.migrate(
+            self.a.service, self.volume, f'{self.b.name}#pool'))
         renamed = str(uuid.uuid4())
         self.cloud.db.update(self.volume, id=renamed,
                              migration_status='success')
@@ -157,8 +158,8 @@ class MoveTest(base.CloudTestCase):
         self.assertIn(renamed, locked[self.b.name])
 
     def test_migrate_to_another_backend_is_left_to_cinder(self) -> None:
-        self.assertFalse(self.a.process.service.migrate(self.volume,
-                                                        'b@other#pool'))
+        self.assertFalse(migrate.migrate(self.a.service, self.volume,
+                                         'b@other#pool'))
 
     def test_outage_of_the_lender_while_hydrating(self) -> None:
         _, path = self.relocated()
@@ -185,8 +186,8 @@ class RetryTest(base.CloudTestCase):
         def connect() -> None:
             start.wait()
             try:
-                results.append(entry_points.NodeService.connect(
-                    self.a.process.service, self.volume,
+                results.append(connections.connect(
+                    self.a.service, self.volume,
                     self.b.connector)['data']['device_path'])
             except Exception as error:
                 results.append(error)
@@ -208,8 +209,8 @@ class RetryTest(base.CloudTestCase):
     def test_retry_after_the_commit_gets_the_same_path(self) -> None:
         attachment, path = self.relocated()
         for home in (self.a, self.b):
-            info = home.process.service.connect(self.volume,
-                                                self.b.connector)
+            info = connections.connect(home.service, self.volume,
+                                       self.b.connector)
             self.assertEqual(path, info['data']['device_path'])
 
     def test_retry_after_a_failure_is_a_new_attempt(self) -> None:

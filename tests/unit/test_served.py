@@ -8,6 +8,7 @@ from unittest import mock
 
 from oslo_serialization import jsonutils
 
+from cinder_dmclone.service import connections
 from tests.unit import base
 
 
@@ -17,8 +18,8 @@ class ServedTest(base.CloudTestCase):
         """Attach to a server on a host without the backend."""
         attachment = self.cloud.reserve(self.volume)
         connector = {'host': name, 'initiator': f'iqn.{name}'}
-        info = self.cloud.home(self.volume).process.service.connect(
-            self.volume, connector)
+        info = connections.connect(self.cloud.home(self.volume).service,
+                                   self.volume, connector)
         self.cloud.db.update_attachment(
             attachment, connector=jsonutils.dumps(connector),
             connection_info=jsonutils.dumps(info))

@@ -9,12 +9,15 @@ from unittest import mock
 
 from oslo_serialization import jsonutils
 
-from cinder_dmclone.database import volumes
+from cinder_dmclone.database.volumes import RowStore
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.peers import client
 from cinder_dmclone.reconcile import reconciler
+from cinder_dmclone.service import answers
+from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
+from cinder_dmclone.service import volumes
 from cinder_dmclone.stack import inspect
 from cinder_dmclone import units
 from tests.unit import base
@@ -28,8 +31,8 @@ class DetachTest(base.CloudTestCase):
         """It justifies a front; without it nothing looks any more."""
         attachment, path = self.cloud.attach(self.volume, self.a)
         self.cloud.settle()
-        self.a.process.service.disconnect(self.volume, self.a.connector,
-                                          False)
+        connections.disconnect(self.a.service, self.volume, self.a.connector,
+                               False)
         self.a.process.loop.run_once()
         self.cloud.forget(self.volume, attachment)
         self.cloud.settle()
@@ -41,17 +44,17 @@ class DetachTest(base.CloudTestCase):
         with mock.patch.object(reconciler.Reconciler, '_rows',
                                return_value=[]), self.assertRaisesRegex(
                                    exceptions.CannotServe, 'no such volume'):
-            self.a.process.service.disconnect(self.volume, self.a.connector,
-                                              False)
+            connections.disconnect(self.a.service, self.volume,
+                                   self.a.connector, False)
 
     def test_a_look_that_was_under_way(self) -> None:
         """It waits for the lock of the request that ends the connection."""
         attachment, path = self.cloud.attach(self.volume, self.a)
         self.cloud.settle()
-        service, loop = self.a.process.service, self.a.process.loop
+        service, loop = self.a.service, self.a.process.loop
         unit = inspect.refresh(self.a.process.world.host, self.volume)
         began = self.cloud.clock.monotonic()
-        service.disconnect(self.volume, self.a.connector, False)
+        connections.disconnect(service, self.volume, self.a.connector, False)
         loop._plan(loop._work(unit), unit, began)
         self.assertIn(path.rpartition('/')[2], self.a.mapper.mapped)
         self.cloud.forget(self.volume, attachment)
@@ -76,12 +79,12 @@ class DeleteTest(base.CloudTestCase):
         self.assertEqual([names.data_lv(self.volume)], self.a.erased)
 
     def test_twice(self) -> None:
-        service = self.a.process.service
+        service = self.a.service
         self.cloud.db.update(self.volume, status='deleting')
-        service.delete(self.volume)
-        service.delete(self.volume)
+        volumes.delete(service, self.volume)
+        volumes.delete(service, self.volume)
         self.cloud.db.destroy(self.volume)
-        service.delete(self.volume)
+        volumes.delete(service, self.volume)
         self.assert_nothing_left()
 
     def test_while_hydrating(self) -> None:
@@ -111,7 +114,7 @@ class DeleteTest(base.CloudTestCase):
         self.cloud.forget(self.volume, attachment)
         self.b.lose_power()
         self.cloud.db.destroy(self.volume)
-        self.a.process.service.nudge(self.volume)
+        answers.nudge(self.a.service, self.volume)
         self.cloud.settle()
         self.assertEqual({}, self.a.group.volumes)
 
@@ -120,7 +123,7 @@ class DeleteTest(base.CloudTestCase):
         self.a.mapper.open(path)
         self.cloud.db.update(self.volume, status='deleting')
         self.assertRaises(exceptions.DeviceBusy,
-                          self.a.process.service.delete, self.volume)
+                          volumes.delete, self.a.service, self.volume)
         self.assert_data(self.a, path)
 
 
@@ -131,7 +134,7 @@ class ExtendTest(base.CloudTestCase):
         return node.group.volumes[names.data_lv(lv)].size
 
     def extend(self, gib: int) -> None:
-        self.cloud.home(self.volume).process.service.extend(self.volume, gib)
+        volumes.extend(self.cloud.home(self.volume).service, self.volume, gib)
         self.cloud.db.update(self.volume, size=gib)
 
     def test_at_rest(self) -> None:
@@ -188,12 +191,13 @@ class InPlaceTest(base.CloudTestCase):
     backup = {'host': 'elsewhere', 'initiator': 'iqn.backup'}
 
     def connect(self, **connector: typing.Any) -> dict[str, typing.Any]:
-        return self.cloud.home(self.volume).process.service.connect(
-            self.volume, self.backup | connector)
+        return connections.connect(self.cloud.home(self.volume).service,
+                                   self.volume, self.backup | connector)
 
     def disconnect(self, **connector: typing.Any) -> bool:
-        return self.cloud.home(self.volume).process.service.disconnect(
-            self.volume, self.backup | connector, False)
+        return connections.disconnect(self.cloud.home(self.volume).service,
+                                      self.volume, self.backup | connector,
+                                      False)
 
     def test_with_a_secret_and_for_one_initiator(self) -> None:
         self.cloud.db.update(self.volume, status='backing-up')
@@ -271,7 +275,7 @@ class InPlaceTest(base.CloudTestCase):
 
     def test_empty_connector(self) -> None:
         self.assertRaises(exceptions.CannotServe,
-                          self.a.process.service.connect, self.volume, {})
+                          connections.connect, self.a.service, self.volume, {})
         self.assert_settled()
 
     def test_unknown_fields(self) -> None:
@@ -281,7 +285,7 @@ class InPlaceTest(base.CloudTestCase):
 
     def test_disconnect_everybody(self) -> None:
         self.connect()
-        self.a.process.service.disconnect(self.volume, None, True)
+        connections.disconnect(self.a.service, self.volume, None, True)
         self.assert_settled()
 
     def test_disconnect_twice(self) -> None:
@@ -293,19 +297,19 @@ class InPlaceTest(base.CloudTestCase):
     def test_home_answers_for_the_others(self) -> None:
         """A request that an old address brought to the wrong node."""
         self.cloud.db.update(self.volume, status='backing-up')
-        info = self.b.process.service.connect(self.volume, self.backup)
+        info = connections.connect(self.b.service, self.volume, self.backup)
         self.assertEqual('a:3260', info['data']['target_portal'])
-        self.b.process.service.disconnect(self.volume, self.backup, False)
+        connections.disconnect(self.b.service, self.volume, self.backup, False)
         self.assertEqual({}, self.a.exporter.exports)
 
     def test_a_request_is_passed_on_once(self) -> None:
         """Two nodes with different views must not play ping-pong."""
-        service = self.b.process.service
+        service = self.b.service
         for call in (
-                lambda: service.connect(self.volume, self.backup,
-                                        proxied=True),
-                lambda: service.disconnect(self.volume, self.backup, False,
-                                           proxied=True)):
+                lambda: connections.connect(service, self.volume, self.backup,
+                                            proxied=True),
+                lambda: connections.disconnect(
+                    service, self.volume, self.backup, False, proxied=True)):
             self.assertRaises(exceptions.NotHome, call)
 
     def test_status_error_is_refused(self) -> None:
@@ -313,14 +317,14 @@ class InPlaceTest(base.CloudTestCase):
         self.cloud.db.update(self.volume, status='error')
         with self.assertRaisesRegex(exceptions.CannotServe,
                                     'status is error'):
-            self.a.process.service.connect(self.volume, self.b.connector)
+            connections.connect(self.a.service, self.volume, self.b.connector)
         self.assertEqual(self.a.name, self.cloud.row(self.volume).node)
         self.cloud.forget(self.volume, attachment)
 
     def test_no_such_volume(self) -> None:
         with self.assertRaisesRegex(exceptions.CannotServe,
                                     'no such volume'):
-            self.a.process.service.connect('x', self.backup)
+            connections.connect(self.a.service, 'x', self.backup)
 
 
 class CrossingTest(base.CloudTestCase):
@@ -336,7 +340,7 @@ class CrossingTest(base.CloudTestCase):
 
     def _withdraw_first(self, message: ports.Message) -> ports.Fate:
         if message.method == 'prepare':
-            volumes.RowStore().withdraw(self.cloud.row(self.volume))
+            RowStore().withdraw(self.cloud.row(self.volume))
         return ports.Fate.ARRIVES
 
     def test_other_errors_too(self) -> None:

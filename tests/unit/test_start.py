@@ -15,7 +15,7 @@ class StartTest(base.TestCase):
         """Until RabbitMQ is there, the call that serves does not return."""
         service = driver.DMCloneVolumeDriver.__new__(
             driver.DMCloneVolumeDriver)
-        service._loop = service._world = service._node = mock.Mock()
+        service._loop = service._world = service._service = mock.Mock()
         with (mock.patch.object(driver.endpoint, 'serve',
                                 side_effect=TimeoutError),
               mock.patch.object(driver.uevents, 'listen') as listen):

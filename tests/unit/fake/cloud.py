@@ -10,14 +10,16 @@ import oslo_messaging as messaging
 from oslo_serialization import jsonutils
 
 from cinder_dmclone.database import rows
-from cinder_dmclone.database import volumes
+from cinder_dmclone.database.volumes import RowStore
 from cinder_dmclone.peers import client
 from cinder_dmclone.ports import Host
 from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.reconcile import schedule
+from cinder_dmclone.service.base import Service
+from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
-from cinder_dmclone.service import entry_points
+from cinder_dmclone.service import volumes
 from cinder_dmclone.settings import Settings
 from cinder_dmclone import units
 from cinder_dmclone.world import World
@@ -61,14 +63,14 @@ class Process:
             peers=port('peers', self.make_peers()),
             locks=port('locks', self.make_locks()), clock=node.cloud.clock)
         self.loop = reconciler.Reconciler(self.world, spawn=self.spawn)
-        self.service = entry_points.NodeService(self.world, self.loop)
+        self.service = Service(self.world, self.loop)
         self.endpoint = endpoint.Endpoint(self.service)
 
     # -- what a simulation replaces -----------------------------------------
 
-    def make_rows(self) -> volumes.RowStore:
+    def make_rows(self) -> RowStore:
         clock = self.node.cloud.clock
-        return volumes.RowStore(clock.monotonic, clock.sleep)
+        return RowStore(clock.monotonic, clock.sleep)
 
     def make_peers(self) -> client.Peers:
         return ports.Peers(self, BACKEND)
@@ -133,6 +135,11 @@ class Node:
 
     def make_mapper(self) -> mapper.Mapper:
         return mapper.Mapper(self)
+
+    @property
+    def service(self) -> Service:
+        """What Cinder calls."""
+        return self.process.service
 
     @property
     def connector(self) -> dict[str, typing.Any]:
@@ -329,12 +336,12 @@ class Cloud:
         """A new volume on a node, with its data written and flushed."""
         volume_id = str(uuid.uuid4())
         self.db.volume(volume_id, f'{node.name}#{POOL}', size=gib)
-        record = node.process.service.create(volume_id, volume_id, gib)
+        record = volumes.create(node.service, volume_id, volume_id, gib)
         self.db.update(volume_id, provider_id=record, status='available')
         return volume_id
 
     def row(self, volume_id: str) -> rows.Row:
-        row = volumes.RowStore().get(volume_id)
+        row = RowStore().get(volume_id)
         assert row
         return row
 
@@ -347,8 +354,8 @@ class Cloud:
 
     def connect(self, volume_id: str, attachment: str, node: Node) -> str:
         """What PUT /attachments does; returns the device path."""
-        info = self.home(volume_id).process.service.connect(
-            volume_id, node.connector)
+        info = connections.connect(self.home(volume_id).service, volume_id,
+                                   node.connector)
         self.db.update_attachment(
             attachment, attach_status='attaching',
             connector=jsonutils.dumps(node.connector))
@@ -380,8 +387,8 @@ class Cloud:
         return attachment, path
 
     def detach(self, volume_id: str, attachment: str, node: Node) -> None:
-        self.home(volume_id).process.service.disconnect(
-            volume_id, node.connector, False)
+        connections.disconnect(self.home(volume_id).service, volume_id,
+                               node.connector, False)
         self.forget(volume_id, attachment)
 
     def forget(self, volume_id: str, attachment: str) -> None:
@@ -392,5 +399,5 @@ class Cloud:
 
     def delete(self, volume_id: str) -> None:
         self.db.update(volume_id, status='deleting')
-        self.home(volume_id).process.service.delete(volume_id)
+        volumes.delete(self.home(volume_id).service, volume_id)
         self.db.destroy(volume_id)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What entry points begin with: lock, fresh row, home, what is open settled.
+
+Every entry reads a fresh row under the volume's lock. If this node does not
+own the volume, it refuses, or has the owner answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import typing
+
+from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone.ports import Host
+from cinder_dmclone.reconcile.decision import Verdict
+from cinder_dmclone.reconcile import observed
+from cinder_dmclone.reconcile import reconciler
+from cinder_dmclone.world import World
+
+Answer = typing.TypeVar('Answer')
+
+
+@dataclasses.dataclass(frozen=True)
+class Service:
+    """One node of the backend at work: all that entry points share.
+
+    :ivar copying: volumes that this process copies to or from; their devices
+        are not open all the time
+    """
+
+    world: World
+    loop: reconciler.Reconciler
+    copying: set[VolumeId] = dataclasses.field(default_factory=set)
+
+    @property
+    def host(self) -> Host:
+        """The devices of this node."""
+        return self.world.host
+
+    @property
+    def node(self) -> NodeName:
+        """``host@backend`` of this node."""
+        return self.world.settings.node
+
+    def locked(self, volume_id: VolumeId) -> typing.ContextManager[None]:
+        """Hold a volume's lock; waits as long as a call may take."""
+        return self.world.locks.volume(volume_id, self.world.settings.budget)
+
+    def row(self, volume_id: VolumeId) -> rows.Row:
+        """A volume's row, as it is now.
+
+        :raises CannotServe: if there is none
+        """
+        row = self.world.rows.get(volume_id)
+        if row is None or row.deleted:
+            raise self.unknown(volume_id)
+        return row
+
+    def unknown(self, volume_id: VolumeId) -> exceptions.CannotServe:
+        """What to answer about a volume that has no row, or none any more."""
+        return exceptions.CannotServe(
+            volume=volume_id, node=self.node,
+            reason='the database has no such volume')
+
+    def require_home(self, row: rows.Row) -> None:
+        """
+        :raises NotHome: if another node owns the volume
+        """
+        if row.node != self.node:
+            raise exceptions.NotHome(volume=row.id, owner=row.node,
+                                     node=self.node)
+
+    def require_unoffered(self, row: rows.Row) -> None:
+        """
+        :raises CannotServe: if the volume's server is being live-migrated
+        """
+        if row.offer:
+            raise exceptions.CannotServe(
+                volume=row.id, node=self.node, reason='its server is being '
+                f'live-migrated to {row.offer.node}; try again afterwards')
+
+    def settled(self, row: rows.Row) -> observed.Facts:
+        """What is known of a volume of this node, with nothing open on it.
+
+        The caller holds its lock.
+
+        :raises CannotServe: if something needs a look, or another node that
+            does not answer
+        """
+        decision, known = self.loop.settle(row)
+        if decision.step is Verdict.REPORT or decision.ask:
+            silent = f' ({decision.ask.node} does not answer)' if (
+                decision.ask) else ''
+            raise exceptions.CannotServe(volume=row.id, node=self.node,
+                                         reason=decision.why + silent)
+        return known
+
+    @contextlib.contextmanager
+    def home(self, volume_id: VolumeId) -> typing.Iterator[observed.Facts]:
+        """Hold the lock of a volume of this node, settled and not offered.
+
+        For what Cinder asks the volume's own node.
+
+        :raises NotHome, CannotServe: see ``require_home``, ``settled``
+        """
+        with self.locked(volume_id):
+            row = self.row(volume_id)
+            self.require_home(row)
+            known = self.settled(row)
+            assert known.row is not None
+            self.require_unoffered(known.row)
+            yield known
+
+    def at_home(self, volume_id: VolumeId,
+                here: typing.Callable[[rows.Row], Answer],
+                ask: typing.Callable[[NodeName], Answer] | None) -> Answer:
+        """Have the volume's home answer, be it this node or another.
+
+        Only the home holds the volume's lock meanwhile. Who has waited for
+        it may find that the volume has moved.
+
+        :param here: answers on this node, given the row; holds the lock
+        :param ask: asks another node; None: nobody is asked any more
+        :raises NotHome: if another node would have to be
+        """
+        row = self.row(volume_id)
+        if row.node == self.node:
+            with self.locked(volume_id):
+                row = self.row(volume_id)
+                if row.node == self.node:
+                    return here(row)
+        if ask is None:
+            raise exceptions.NotHome(volume=row.id, owner=row.node,
+                                     node=self.node)
+        return ask(row.node)

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections: begun and ended by the volume's home, whoever is asked."""
+
+from __future__ import annotations
+
+import typing
+
+from cinder.message import api as message_api
+from cinder.message import message_field
+from cinder import context as cinder_context
+from oslo_log import log as logging
+
+from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone import names
+from cinder_dmclone.reconcile import schedule
+from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.relocation import live_migration
+from cinder_dmclone.service import attach_policy
+from cinder_dmclone.service.attach_policy import How
+from cinder_dmclone.service.base import Service
+from cinder_dmclone.stack import consumers
+from cinder_dmclone.stack import exports
+from cinder_dmclone.stack import state
+
+LOG = logging.getLogger(__name__)
+
+Connector = dict[str, typing.Any]
+
+
+def connect(service: Service, volume_id: VolumeId, connector: Connector,
+            proxied: bool = False) -> dict[str, typing.Any]:
+    """Serve a connector; returns Cinder's connection info.
+
+    A retry waits for the attempt that runs and gets its result.
+
+    :param proxied: another node has passed it on; that is done once
+    """
+    return service.at_home(
+        volume_id, lambda row: _connect_here(service, row, connector),
+        None if proxied else lambda owner: service.world.peers.connect(
+            owner, volume_id, connector))
+
+
+def disconnect(service: Service, volume_id: VolumeId,
+               connector: Connector | None, force: bool,
+               proxied: bool = False) -> bool:
+    """End a connection; every connection if there is no connector.
+
+    :param proxied: another node has passed it on; that is done once
+    :returns: whether others still use it
+    :raises DeviceBusy: if a server has its device open
+    """
+    return service.at_home(
+        volume_id, lambda row: _disconnect_here(service, row, connector),
+        None if proxied else lambda owner: service.world.peers.disconnect(
+            owner, volume_id, connector, force))
+
+
+# -- begun ------------------------------------------------------------------
+
+def _connect_here(service: Service, row: rows.Row,
+                  connector: Connector) -> dict[str, typing.Any]:
+    try:
+        known = service.settled(row)
+        assert known.row is not None
+        return _serve(service, known.row, known.unit, connector)
+    finally:
+        # Nobody may want any more what was made.
+        service.loop.nominate(row.id)
+
+
+def _serve(service: Service, row: rows.Row, unit: state.Unit,
+           connector: Connector) -> dict[str, typing.Any]:
+    found = _place(service, row, connector)
+    if found.how is How.REFUSE:
+        refusal = exceptions.CannotServe(volume=row.id, node=service.node,
+                                         reason=found.why)
+        _tell_user(row, refusal)
+        raise refusal
+    if found.how in (How.RELOCATE, How.LIVE):
+        assert found.peer is not None
+        return _relocate(service, row, found.peer, found.purpose)
+    if found.how is not How.FRONT:
+        service.require_unoffered(row)
+    if unit.data is None or (unit.tags.source and not unit.assembled):
+        raise exceptions.CannotServe(
+            volume=row.id, node=service.node, reason='its devices cannot '
+            'be put together; see the log of cinder-volume there')
+    host = service.host
+    if found.how is How.ISCSI:
+        return exports.export(host, unit, row.id, connector['initiator'])
+    if found.how is How.FRONT:
+        name = names.front(host.settings.host, unit.lv)
+        if name not in unit.devices:
+            live_migration.keep_here(service.world, row)
+        consumers.consume(host, unit, name)
+        return exports.local(name.path)
+    name = names.local_io(unit.lv)
+    consumers.consume(host, unit, name)
+    return exports.local(host.dm.link(str(name)))
+
+
+def _place(service: Service, row: rows.Row,
+           connector: Connector) -> attach_policy.Placement:
+    peers, host = service.world.peers, service.world.settings.host
+    asking = connector.get('host', '')
+    peer = None if asking == host else peers.node_of(asking)
+    peer_up = bool(peer and peers.is_up(peer))
+    return attach_policy.place(row, connector, host, peer, peer_up)
+
+
+def _relocate(service: Service, row: rows.Row, peer: NodeName,
+              purpose: rows.Purpose) -> dict[str, typing.Any]:
+    try:
+        if row.id in service.copying:
+            raise exceptions.CannotRelocate(
+                volume=row.id, node=service.node, peer=peer,
+                reason='an image is being copied; try again later')
+        move = (live_migration.offer
+                if isinstance(purpose, rows.LiveMigration)
+                else coordinator.relocate)
+        return exports.local(move(service.world, row, peer, purpose))
+    except exceptions.DMCloneException as error:
+        _tell_user(row, error)
+        raise
+    finally:
+        service.loop.nominate(row.lv)
+
+
+def _tell_user(row: rows.Row, error: exceptions.DMCloneException) -> None:
+    """Leave a message with ``openstack volume message list``.
+
+    Cinder shows only its own fixed texts there; the reason is in the
+    answer to the request.
+    """
+    LOG.error('Attaching volume %(volume)s elsewhere failed: %(error)s',
+              {'volume': row.id, 'error': error.msg})
+    context = cinder_context.RequestContext(
+        project_id=row.project, is_admin=True)
+    message_api.API().create(
+        context, message_field.Action.ATTACH_VOLUME,
+        resource_uuid=row.id, detail=message_field.Detail.ATTACH_ERROR)
+
+
+# -- ended ------------------------------------------------------------------
+
+def _disconnect_here(service: Service, row: rows.Row,
+                     connector: Connector | None) -> bool:
+    # Cinder deletes the attachment after this. Who looks before that finds
+    # its front missing, and makes it.
+    later = schedule.SOONEST
+    try:
+        # What needs the operator can still be detached.
+        _, known = service.loop.settle(row, later)
+        if known.row is None:
+            raise service.unknown(row.id)
+        return _drop(service, known.row, known.unit, connector)
+    finally:
+        service.loop.nominate(row.lv, later)
+
+
+def _drop(service: Service, row: rows.Row, unit: state.Unit,
+          connector: Connector | None) -> bool:
+    host, here = service.host, service.world.settings.host
+    if row.offer:
+        row, moved = _end_offer(service, row, unit, connector)
+        if moved:
+            return True
+    shared = False
+    if connector is None or connector.get('host') != here:
+        initiator = (connector or {}).get('initiator')
+        if connector is None or initiator:
+            shared = exports.unexport(host, unit, initiator)
+    if connector is None or connector.get('host') == here:
+        mine = row.connected_at(here)
+        if connector is not None and len(mine) > 1:
+            return True
+        for front in unit.of_kind(names.Kind.FRONT):
+            host.dm.remove(str(front))
+        if not mine:
+            host.dm.remove(str(names.local_io(unit.lv)))
+    return shared
+
+
+def _end_offer(service: Service, row: rows.Row, unit: state.Unit,
+               connector: Connector | None) -> tuple[rows.Row, bool]:
+    """What the end of an attachment means for a live migration.
+
+    Nova deletes the attachment of the node that the server is not on: here
+    after a success, there after a failure. Errors it only logs, so neither is
+    taken at its word: a server that has its device open here has not moved.
+
+    :returns: the row, and whether there is nothing more to do
+    :raises DeviceBusy: if the server is here
+    """
+    world, host = service.world, service.world.settings.host
+    copy, attachment = row.offer, row.migration
+    assert copy is not None
+    there = copy.node.partition('@')[0]
+    asking = (connector or {}).get('host')
+    if asking == there and len(row.connected_at(there)) > 1:
+        # One that Nova asked for and got no answer; it asked again.
+        return row, True
+    moved = (asking == host and attachment is not None
+             and attachment.attached)
+    fronts = [front for front in unit.of_kind(names.Kind.FRONT)
+              if unit.is_open(front)]
+    if fronts and (connector is None or asking == host):
+        raise exceptions.ServerHere(volume=row.id, node=service.node,
+                                    device=fronts[0], peer=copy.node)
+    try:
+        if moved:
+            pool = world.peers.identity(copy.node).pool
+            live_migration.hand_over(world, row, copy, pool)
+            world.peers.nudge(copy.node, row.id)
+            return row, True
+        row = coordinator.withdraw(world, row)
+        return row, asking == there
+    finally:
+        service.loop.nominate(row.lv)

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node's own work on the bytes of a volume."""
+
+from __future__ import annotations
+
+import contextlib
+import typing
+
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone import names
+from cinder_dmclone.service.base import Service
+from cinder_dmclone.stack import consumers
+
+
+@contextlib.contextmanager
+def local_path(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
+    """A device for this node's own work on a volume, as image copies.
+
+    Meanwhile the volume does not move.
+    """
+    with service.home(volume_id) as known:
+        name = names.local_io(known.unit.lv)
+        consumers.consume(service.host, known.unit, name)
+        service.copying.add(volume_id)
+    try:
+        yield name.path
+    finally:
+        service.copying.discard(volume_id)
+        service.host.dm.remove(str(name))

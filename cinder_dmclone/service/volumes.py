@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A volume's LV: made, deleted, grown."""
+
+from __future__ import annotations
+
+from cinder_dmclone.database.provider_id import ProviderId
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone import names
+from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.relocation import lender
+from cinder_dmclone.service.base import Service
+from cinder_dmclone.stack import consumers
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
+from cinder_dmclone.stack import teardown
+from cinder_dmclone import units
+
+
+def create(service: Service, volume_id: VolumeId, lv: LvUuid,
+           size_gib: int) -> str:
+    """Make the LV of a new volume; returns its ``provider_id``."""
+    group = service.host.group
+    tag = lv_tags.OwnTag(1, volume_id)
+    group.create(names.data_lv(lv), units.Bytes.from_gib(size_gib),
+                 [lv_tags.print_tag(tag)])
+    group.flush()
+    return str(ProviderId(1))
+
+
+def delete(service: Service, volume_id: VolumeId) -> None:
+    """Delete a volume's LV, also while it hydrates; idempotent.
+
+    :raises DeviceBusy: if it is in use; it is then left as it was
+    """
+    world, host = service.world, service.host
+    with service.locked(volume_id):
+        row = world.rows.get(volume_id)
+        if row is None or row.deleted:
+            return
+        service.require_home(row)
+        if row.offer:
+            row = coordinator.withdraw(world, row)
+        unit = inspect.refresh(host, row.lv)
+        for tag in unit.tags.lent:
+            lender.reclaim(world, unit, tag)
+        teardown.strip(host, inspect.refresh(host, row.lv))
+    # Nobody else touches a volume that is being deleted; other nodes'
+    # requests need not wait for the erasure.
+    teardown.erase(host, unit)
+    host.group.remove(names.data_lv(row.lv))
+    if row.source:
+        world.peers.nudge(row.source.node, volume_id)
+
+
+def extend(service: Service, volume_id: VolumeId, size_gib: int) -> None:
+    """Grow a volume; consumers that stand see the new size."""
+    host = service.host
+    with service.home(volume_id) as known:
+        host.group.extend(names.data_lv(known.unit.lv),
+                          units.Bytes.from_gib(size_gib))
+        host.group.flush()
+        unit = inspect.refresh(host, known.unit.lv)
+        for name in unit.of_kind(*names.WRITERS):
+            consumers.consume(host, unit, name)
