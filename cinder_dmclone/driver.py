@@ -202,8 +202,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     def terminate_connection(self, volume: typing.Any,
                              connector: dict[str, typing.Any] | None,
                              force: bool = False) -> bool:
-        return connections.disconnect(self._service, volume.id, connector,
-                                      force)
+        return connections.disconnect(self._service, volume.id, connector)
 
     @classmethod
     def clean_volume_file_locks(cls, volume_id: VolumeId) -> None:

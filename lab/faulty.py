@@ -4,6 +4,7 @@
 Nothing of this is in the product: the ports are wrapped when the lab asks
 for this class as ``volume_driver``. A point is ``<port>.<method>:<before or
 after>[:<text>]``; the text must be part of the call's arguments as printed.
+What is asked of another node is called as its request is: ``peers.Prepare``.
 The node's file FAULT names the point at which cinder-volume dies by SIGKILL,
 once. With FREEZE in its place the call waits there until the file HOLD is
 removed.
@@ -21,6 +22,7 @@ from oslo_config import cfg
 
 from cinder_dmclone import driver, units
 from cinder_dmclone.host.dm import table
+from cinder_dmclone.peers import messages
 from cinder_dmclone.world import World
 
 # In a directory of cinder-volume's user, who removes and renames them.
@@ -98,13 +100,19 @@ class _Port:
             return value
 
         def call(*args: typing.Any, **kwargs: typing.Any) -> typing.Any:
-            point = f'{self._name}.{attribute}'
+            point = f'{self._name}.{_verb(attribute, args)}'
             printed = f'{args} {kwargs}'
             _pass(f'{point}:before', printed)
             result = value(*args, **kwargs)
             _pass(f'{point}:after', printed)
             return result
         return call
+
+
+def _verb(attribute: str, args: tuple[typing.Any, ...]) -> str:
+    """What is asked of another node is a call of its own."""
+    return next((type(arg).__name__ for arg in args
+                 if isinstance(arg, messages.Request)), attribute)
 
 
 def _pass(point: str, arguments: str) -> None:

@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nodes tell each other, as values."""
+"""What a node asks another, and is answered, as values.
+
+A class of requests says all that is to be known of its kind: what the answer
+is, how long it is waited for, and what the node that answers holds meanwhile.
+``service/answers.py`` has the function that answers it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import enum
+import typing
 
+from cinder_dmclone import deadlines
 from cinder_dmclone.host.iscsi import importer
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
@@ -16,13 +24,135 @@ from cinder_dmclone import units
 TOPIC = 'cinder-dmclone'
 VERSION = '1.0'
 
+Answer = typing.TypeVar('Answer')
+
+
+class Lock(enum.Enum):
+    """How long the node that answers waits for the volume's lock."""
+
+    NONE = 'it takes none: who asks may hold the lock of the same volume'
+    SHORT = 'deadlines.LOCK_SECONDS'
+    CALL = 'as long as a call of the driver may take'
+
+
+class Request(typing.Generic[Answer]):
+    """What one node asks another; subscripted with the type of the answer.
+
+    :cvar part: of ``rpc_response_timeout``, for which an answer is waited for
+    :cvar lock: of ``volume``, held while the request is answered
+    :cvar home_only: only the volume's home answers, under its lock
+    :cvar reads: it leaves nothing behind that anybody could find (``marks``)
+    :cvar answer: the type of the answer
+    """
+
+    part: typing.ClassVar[float] = deadlines.QUERY_PART
+    lock: typing.ClassVar[Lock] = Lock.NONE
+    home_only: typing.ClassVar[bool] = False
+    reads: typing.ClassVar[bool] = False
+    answer: typing.ClassVar[type]
+
+    # Of those that need its lock or its home.
+    volume: VolumeId
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.answer, = typing.get_args(cls.__dict__['__orig_bases__'][0])
+
+    def timeout(self, response_timeout: float) -> float:
+        """Seconds after which nobody waits for the answer any more."""
+        return response_timeout * self.part
+
+
+AnyRequest = Request[typing.Any]
+
+
+# -- questions --------------------------------------------------------------
 
 @dataclasses.dataclass(frozen=True)
-class Copy:
-    """A copy to be prepared: what the lender tells the borrower.
+class Identity:
+    """Who a borrower is, full or not; ``block`` as in ``Prepare``."""
+
+    pool: str
+    group: GroupUuid
+    block: int
+    initiator: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Identify(Request[Identity]):
+    """Who are you? Also one that is full answers."""
+
+    reads = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Room(Identity):
+    """What a borrower could take in, in bytes."""
+
+    free: int
+
+
+@dataclasses.dataclass(frozen=True)
+class FindRoom(Request[Room]):
+    """What could you take in, for a volume of ``size`` bytes?
+
+    The room for that volume's clone metadata is taken off already.
+    """
+
+    reads = True
+
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """A peer's statement about one of its LVs, as of now.
+
+    ``state``: 'complete', 'hydrating', 'copy', 'missing' or 'unclear'.
+    ``source`` is the location that it hydrates from.
+    """
+
+    state: str
+    generation: int = 0
+    size: int = 0
+    group: GroupUuid | None = None
+    source: str = ''
+
+
+@dataclasses.dataclass(frozen=True)
+class Show(Request[Shown]):
+    """What have you under this LV uuid, now?"""
+
+    reads = True
+
+    lv: LvUuid
+
+
+@dataclasses.dataclass(frozen=True)
+class Agree(Request[bool]):
+    """Is a copy elsewhere not needed, as far as the volume's home knows?"""
+
+    reads = True
+
+    volume: VolumeId
+    copy: Location
+
+
+# -- a relocation -----------------------------------------------------------
+
+@dataclasses.dataclass(frozen=True)
+class Prepare(Request[str]):
+    """Build a copy; the answer is the path of its front.
 
     ``size`` and ``block`` (the logical block size) are in bytes.
+
+    :ivar group: uuid that the node's volume group must have
+    :ivar front: whether a server waits for a front
+    :ivar gated: whether writes to it have to wait
+    :ivar seconds: the node undoes the copy if it takes longer
     """
+
+    lock = Lock.CALL
 
     volume: VolumeId
     generation: int
@@ -34,6 +164,13 @@ class Copy:
     block: int
     user: str
     password: str = dataclasses.field(repr=False)
+    group: GroupUuid
+    front: bool
+    gated: bool
+    seconds: float
+
+    def timeout(self, response_timeout: float) -> float:
+        return self.seconds
 
     @property
     def tags(self) -> tuple[lv_tags.CopyTag, lv_tags.SourceTag]:
@@ -50,32 +187,53 @@ class Copy:
 
 
 @dataclasses.dataclass(frozen=True)
-class Identity:
-    """Who a borrower is, full or not; ``block`` as in ``Copy``."""
+class HandOver(Request[None]):
+    """Make the copy, on a node of this pool, the volume: a server writes."""
 
+    part = deadlines.HAND_OVER_PART
+    lock = Lock.SHORT
+
+    volume: VolumeId
+    copy: Location
     pool: str
-    group: GroupUuid
-    block: int
-    initiator: str
 
 
 @dataclasses.dataclass(frozen=True)
-class Room(Identity):
-    """What a borrower could take in, in bytes."""
+class Discard(Request[None]):
+    """Destroy a copy of yours whose offer was withdrawn."""
 
-    free: int
+    lock = Lock.SHORT
+
+    volume: VolumeId
+    lv: LvUuid
 
 
 @dataclasses.dataclass(frozen=True)
-class Shown:
-    """A peer's statement about one of its LVs, as of now.
+class Nudge(Request[None]):
+    """Look at a volume soon. It may be lost, and waits in a queue for ever."""
 
-    ``state``: 'complete', 'hydrating', 'copy', 'missing' or 'unclear'.
-    ``source`` is the location that it hydrates from.
-    """
+    volume: VolumeId
 
-    state: str
-    generation: int = 0
-    size: int = 0
-    group: GroupUuid | None = None
-    source: str = ''
+
+# -- for the volume's home --------------------------------------------------
+
+@dataclasses.dataclass(frozen=True)
+class Connect(Request[dict[str, typing.Any]]):
+    """Serve a connector; the answer is Cinder's connection info."""
+
+    part = 1.0
+    home_only = True
+
+    volume: VolumeId
+    connector: dict[str, typing.Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Disconnect(Request[bool]):
+    """End a connection, or all; the answer: whether others still use it."""
+
+    part = 1.0
+    home_only = True
+
+    volume: VolumeId
+    connector: dict[str, typing.Any] | None

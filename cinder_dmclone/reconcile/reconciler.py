@@ -20,6 +20,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
+from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile.decision import Decision
@@ -336,14 +337,16 @@ class Reconciler:
         try:
             match decision.step:
                 case Question.SHOW:
-                    answers['shown'][ask] = peers.show(ask.node, ask.lv)
+                    answers['shown'][ask] = peers.ask(
+                        ask.node, messages.Show(ask.lv))
                 case Question.AGREE:
-                    answers['agreed'][ask.node] = peers.agrees(
-                        ask.node, unit.tags.volume or VolumeId(lv), here)
+                    answers['agreed'][ask.node] = peers.ask(
+                        ask.node, messages.Agree(
+                            unit.tags.volume or VolumeId(lv), here))
                 case Question.CLAIM:
                     assert unit.tags.volume is not None
-                    peers.hand_over(ask.node, unit.tags.volume, here,
-                                    self._world.settings.pool)
+                    peers.ask(ask.node, messages.HandOver(
+                        unit.tags.volume, here, self._world.settings.pool))
         except (exceptions.PeerAway, exceptions.PeerRefused) as error:
             LOG.info('LV %(lv)s waits: %(error)s',
                      {'lv': lv, 'error': error.msg})

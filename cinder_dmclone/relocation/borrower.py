@@ -21,14 +21,12 @@ from cinder_dmclone.stack import write_gate
 from cinder_dmclone.world import World
 
 
-def prepare(world: World, copy: messages.Copy, front: bool, gated: bool,
-            seconds: float) -> str:
+def prepare(world: World, copy: messages.Prepare) -> str:
     """Build the offered copy; the caller holds the volume's lock here.
 
     A second message for the same copy gets the same answer. Past the
     deadline the copy is undone: nobody waits for it any more.
 
-    :param seconds: how long the lender waits
     :returns: the path of the copy's front
     :raises PeerRefused: if the row does not offer this copy to this node
     """
@@ -45,7 +43,7 @@ def prepare(world: World, copy: messages.Copy, front: bool, gated: bool,
     unit = inspect.refresh(world.host, copy.lv)
     name = names.front(settings.host, copy.lv)
     if unit.meta_tag and unit.meta_tag.ready and unit.assembled and (
-            unit.gated(name) == gated):
+            unit.gated(name) == copy.gated):
         return name.path
     if unit.data:
         teardown.teardown(world.host, unit)
@@ -53,15 +51,16 @@ def prepare(world: World, copy: messages.Copy, front: bool, gated: bool,
             node=settings.node, what='to prepare a copy', reason='an '
             'earlier attempt with the same LV was interrupted')
     try:
-        clones.build(world.host, copy.lv, copy.tags, copy.source, front)
-        if gated:
+        clones.build(world.host, copy.lv, copy.tags, copy.source,
+                     copy.front)
+        if copy.gated:
             unit = inspect.refresh(world.host, copy.lv)
             write_gate.prepare(world.host, unit)
             write_gate.close(world.host, unit, name)
-        if world.clock.monotonic() - started > seconds:
+        if world.clock.monotonic() - started > copy.seconds:
             raise exceptions.PeerRefused(
                 node=settings.node, what='to prepare a copy',
-                reason=f'it took longer than {seconds:.0f} seconds')
+                reason=f'it took longer than {copy.seconds:.0f} seconds')
     except Exception:
         with excutils.save_and_reraise_exception():
             teardown.teardown(world.host, inspect.refresh(world.host, copy.lv))

@@ -12,6 +12,7 @@ from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import NodeName
+from cinder_dmclone.peers import messages
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.world import World
 
@@ -48,7 +49,7 @@ def _behind(world: World, copy: Location) -> Location | None:
     if not world.peers.is_up(copy.node):
         return None
     try:
-        shown = world.peers.show(copy.node, copy.lv)
+        shown = world.peers.ask(copy.node, messages.Show(copy.lv))
     except (exceptions.PeerAway, exceptions.PeerRefused):
         return None
     return Location.parse(shown.source) if shown.source else None

@@ -11,7 +11,6 @@ from oslo_log import log as logging
 from oslo_utils import excutils
 
 from cinder_dmclone.database import rows
-from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
@@ -73,11 +72,8 @@ def prepare_there(world: World, row: rows.Row, there: messages.Identity,
                   purpose: rows.Purpose) -> str:
     """Lend to the offered copy and have it built; the path of its front."""
     assert row.offer is not None
-    spec = lender.lend(world, row, there)
-    return world.peers.prepare(
-        row.offer.node, spec, there.group,
-        front=purpose.server, gated=purpose.gated,
-        seconds=world.settings.budget * deadlines.PREPARE_PART)
+    return world.peers.ask(row.offer.node,
+                           lender.lend(world, row, there, purpose))
 
 
 def commit(world: World, row: rows.Row, pool: str,
@@ -105,7 +101,7 @@ def find_room(world: World, row: rows.Row, peer: NodeName) -> messages.Room:
     if lv is None:
         raise _cannot(world, row, peer,
                       f'its LV {names.data_lv(row.lv)} is missing')
-    room = world.peers.room(peer, lv.size)
+    room = world.peers.ask(peer, messages.FindRoom(lv.size))
     if room.free < lv.size:
         raise _cannot(world, row, peer,
                       f'{peer} has not enough room: the volume needs '
@@ -119,7 +115,7 @@ def identify(world: World, row: rows.Row, peer: NodeName) -> messages.Identity:
 
     :raises CannotRelocate: if its disks do not fit
     """
-    there = world.peers.identity(peer)
+    there = world.peers.ask(peer, messages.Identify())
     _require_blocks(world, row, peer, there)
     return there
 
@@ -145,7 +141,7 @@ def withdraw(world: World, row: rows.Row) -> rows.Row:
     assert copy is not None
     row = world.rows.withdraw(row)
     try:
-        world.peers.discard(copy.node, row.id, copy.lv)
+        world.peers.ask(copy.node, messages.Discard(row.id, copy.lv))
     except (exceptions.PeerAway, exceptions.PeerRefused) as error:
         LOG.warning('Volume %(volume)s: %(copy)s is left to the reconciler '
                     'of its node: %(error)s',

@@ -21,9 +21,12 @@ from cinder_dmclone.world import World
 Found = typing.TypeVar('Found')
 
 
-def lend(world: World, row: rows.Row,
-         there: messages.Identity) -> messages.Copy:
-    """Mark the LV lent, durably, and export it to the borrower."""
+def lend(world: World, row: rows.Row, there: messages.Identity,
+         purpose: rows.Purpose) -> messages.Prepare:
+    """Mark the LV lent, durably, and export it to the borrower.
+
+    :returns: what the borrower is to be asked
+    """
     copy = row.offer
     assert copy is not None
     tag = lv_tags.LoanTag(row.generation + 1, row.id, copy.node, copy.lv,
@@ -35,11 +38,13 @@ def lend(world: World, row: rows.Row,
     assert unit.data is not None
     iqn = exports.loan_iqn(world.host, unit, tag)
     user, password = world.settings.credentials(iqn)
-    return messages.Copy(
+    return messages.Prepare(
         volume=row.id, generation=tag.generation, lv=copy.lv,
         lender=row.owner, iqn=iqn, portal=world.settings.portal,
         size=unit.data.size, block=world.host.group.report().block_size,
-        user=user, password=password)
+        user=user, password=password, group=there.group,
+        front=purpose.server, gated=purpose.gated,
+        seconds=world.settings.budget * deadlines.PREPARE_PART)
 
 
 def reclaim(world: World, unit: state.Unit, tag: lv_tags.LoanTag) -> None:

@@ -2,47 +2,46 @@
 """What this node answers other nodes.
 
 Whatever a message says, it is acted upon only if a fresh row, read under
-this node's own lock, says the same. Questions take no lock.
+this node's own lock, says the same. The lock is held already, if the request
+says so (``peers/messages.py``).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import typing
 
-from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import lvm
-from cinder_dmclone.location import GroupUuid
-from cinder_dmclone.location import Location
-from cinder_dmclone.location import LvUuid
-from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.service.base import Service
+from cinder_dmclone.service import connections
 from cinder_dmclone.stack import inspect
 from cinder_dmclone import units
 
 
-def identity(service: Service) -> messages.Identity:
-    """Who this node is, also when it is full; takes no lock."""
+def identify(service: Service, request: messages.Identify
+             ) -> messages.Identity:
+    """Who this node is, also when it is full."""
     return _identity(service, service.host.group.report())
 
 
-def room(service: Service, size: int) -> messages.Room:
-    """What this node could take in; takes no lock.
+def find_room(service: Service, request: messages.FindRoom) -> messages.Room:
+    """What this node could take in.
 
     What ``reserved_percentage`` reserves is for no relocation either.
 
-    :param size: of the volume it is about, in bytes
     :raises NoRoom: if there is none for the clone's metadata
     :raises NoMetadataGroup: if the group for it is lost
     :raises PeerRefused: if the volume has more regions than dm-clone can
         count, or does not end with an extent of this node
     """
-    world, settings = service.world, service.world.settings
+    world, settings, size = (service.world, service.world.settings,
+                             request.size)
     largest = metadata.largest(settings.region_size)
     if size > largest:
         raise exceptions.PeerRefused(
@@ -81,58 +80,54 @@ def _metadata_group(service: Service) -> lvm.Report:
             reason=error.msg) from error
 
 
-def prepare(service: Service, copy: messages.Copy, group: GroupUuid,
-            front: bool, gated: bool, seconds: float) -> str:
+def prepare(service: Service, request: messages.Prepare) -> str:
     """Build an offered copy; see ``relocation.borrower.prepare``."""
     mine = service.host.group.report().uuid
-    if group != mine:
+    if request.group != mine:
         raise exceptions.PeerRefused(
             node=service.node, what='to prepare a copy',
-            reason=f'its volume group is {mine}, not {group}; is there '
-            'another node of this name?')
-    with service.locked(copy.volume):
-        try:
-            return borrower.prepare(service.world, copy, front, gated,
-                                    seconds)
-        finally:
-            service.loop.nominate(copy.lv)
+            reason=f'its volume group is {mine}, not {request.group}; is '
+            'there another node of this name?')
+    try:
+        return borrower.prepare(service.world, request)
+    finally:
+        service.loop.nominate(request.lv)
 
 
-def hand_over(service: Service, volume_id: VolumeId, copy: Location,
-              pool: str) -> None:
+def hand_over(service: Service, request: messages.HandOver) -> None:
     """Make an offered copy the volume (``relocation.live_migration``)."""
-    with service.world.locks.volume(volume_id, deadlines.LOCK_SECONDS):
-        row = service.row(volume_id)
-        if row.owner == copy:
-            # The answer to an earlier request was lost.
-            return
-        service.require_home(row)
-        try:
-            live_migration.hand_over(service.world, row, copy, pool)
-        finally:
-            # The server there waits: what is left to do here can wait.
-            service.loop.nominate(row.lv, schedule.SOONEST)
+    row = service.row(request.volume)
+    if row.owner == request.copy:
+        # The answer to an earlier request was lost.
+        return
+    service.require_home(row)
+    try:
+        live_migration.hand_over(service.world, row, request.copy,
+                                 request.pool)
+    finally:
+        # The server there waits: what is left to do here can wait.
+        service.loop.nominate(row.lv, schedule.SOONEST)
 
 
-def discard(service: Service, volume_id: VolumeId, lv: LvUuid) -> None:
-    """Destroy a withdrawn copy; see ``relocation.discard``."""
-    with service.world.locks.volume(volume_id, deadlines.LOCK_SECONDS):
-        borrower.discard(service.world, volume_id, lv)
+def discard(service: Service, request: messages.Discard) -> None:
+    """Destroy a withdrawn copy; see ``relocation.borrower.discard``."""
+    borrower.discard(service.world, request.volume, request.lv)
 
 
-def agrees(service: Service, volume_id: VolumeId, copy: Location) -> bool:
-    """Whether a copy elsewhere may go; takes no lock.
+def agree(service: Service, request: messages.Agree) -> bool:
+    """Whether a copy elsewhere may go.
 
     A copy's LV is never offered twice: once this is true it stays true.
     """
-    row = service.world.rows.get(volume_id)
-    return bool(row and copy not in (row.owner, row.offer, row.source))
+    row = service.world.rows.get(request.volume)
+    return bool(row and request.copy not in (row.owner, row.offer,
+                                             row.source))
 
 
-def show(service: Service, lv: LvUuid) -> messages.Shown:
-    """What this node has under an LV uuid, now; takes no lock."""
+def show(service: Service, request: messages.Show) -> messages.Shown:
+    """What this node has under an LV uuid, now."""
     report = service.host.group.report()
-    unit = inspect.refresh(service.host, lv)
+    unit = inspect.refresh(service.host, request.lv)
     own = unit.tags.own
     if unit.data is None:
         state = 'missing'
@@ -150,9 +145,9 @@ def show(service: Service, lv: LvUuid) -> messages.Shown:
         source=str(unit.tags.hydrates_from or ''))
 
 
-def nudge(service: Service, volume_id: VolumeId) -> None:
+def nudge(service: Service, request: messages.Nudge) -> None:
     """Look at a volume soon."""
-    service.loop.nominate(volume_id)
+    service.loop.nominate(request.volume)
 
 
 def _identity(service: Service, report: lvm.Report) -> messages.Identity:
@@ -160,3 +155,19 @@ def _identity(service: Service, report: lvm.Report) -> messages.Identity:
         pool=service.world.settings.pool, group=report.uuid,
         block=report.block_size,
         initiator=service.host.importer.initiator())
+
+
+# A request of the volume's home gets its row.
+ANSWERS: dict[type[messages.AnyRequest],
+              typing.Callable[..., typing.Any]] = {
+    messages.Agree: agree,
+    messages.Connect: connections.connect_here,
+    messages.Discard: discard,
+    messages.Disconnect: connections.disconnect_here,
+    messages.FindRoom: find_room,
+    messages.HandOver: hand_over,
+    messages.Identify: identify,
+    messages.Nudge: nudge,
+    messages.Prepare: prepare,
+    messages.Show: show,
+}

@@ -12,16 +12,17 @@ import dataclasses
 import typing
 
 from cinder_dmclone.database import rows
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
+from cinder_dmclone.peers import messages
+from cinder_dmclone.peers.messages import Answer
 from cinder_dmclone.ports import Host
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.world import World
-
-Answer = typing.TypeVar('Answer')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,9 +47,16 @@ class Service:
         """``host@backend`` of this node."""
         return self.world.settings.node
 
-    def locked(self, volume_id: VolumeId) -> typing.ContextManager[None]:
-        """Hold a volume's lock; waits as long as a call may take."""
-        return self.world.locks.volume(volume_id, self.world.settings.budget)
+    def locked(self, volume_id: VolumeId,
+               lock: messages.Lock = messages.Lock.CALL
+               ) -> typing.ContextManager[None]:
+        """Hold a volume's lock.
+
+        :raises VolumeLocked: if it is still taken after the time
+        """
+        seconds = (deadlines.LOCK_SECONDS if lock is messages.Lock.SHORT
+                   else self.world.settings.budget)
+        return self.world.locks.volume(volume_id, seconds)
 
     def row(self, volume_id: VolumeId) -> rows.Row:
         """A volume's row, as it is now.
@@ -115,25 +123,25 @@ class Service:
             self.require_unoffered(known.row)
             yield known
 
-    def at_home(self, volume_id: VolumeId,
-                here: typing.Callable[[rows.Row], Answer],
-                ask: typing.Callable[[NodeName], Answer] | None) -> Answer:
+    def at_home(self, request: messages.Request[Answer],
+                here: typing.Callable[..., Answer],
+                passed_on: bool = False) -> Answer:
         """Have the volume's home answer, be it this node or another.
 
         Only the home holds the volume's lock meanwhile. Who has waited for
         it may find that the volume has moved.
 
-        :param here: answers on this node, given the row; holds the lock
-        :param ask: asks another node; None: nobody is asked any more
-        :raises NotHome: if another node would have to be
+        :param here: answers on this node; given this, the row and the request
+        :param passed_on: another node has asked this one: it asks no third
+        :raises NotHome: if that would have to be asked
         """
-        row = self.row(volume_id)
+        row = self.row(request.volume)
         if row.node == self.node:
-            with self.locked(volume_id):
-                row = self.row(volume_id)
+            with self.locked(request.volume):
+                row = self.row(request.volume)
                 if row.node == self.node:
-                    return here(row)
-        if ask is None:
+                    return here(self, row, request)
+        if passed_on:
             raise exceptions.NotHome(volume=row.id, owner=row.node,
                                      node=self.node)
-        return ask(row.node)
+        return self.world.peers.ask(row.node, request)

@@ -15,6 +15,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
+from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import live_migration
@@ -30,43 +31,36 @@ LOG = logging.getLogger(__name__)
 Connector = dict[str, typing.Any]
 
 
-def connect(service: Service, volume_id: VolumeId, connector: Connector,
-            proxied: bool = False) -> dict[str, typing.Any]:
+def connect(service: Service, volume_id: VolumeId,
+            connector: Connector) -> dict[str, typing.Any]:
     """Serve a connector; returns Cinder's connection info.
 
     A retry waits for the attempt that runs and gets its result.
-
-    :param proxied: another node has passed it on; that is done once
     """
-    return service.at_home(
-        volume_id, lambda row: _connect_here(service, row, connector),
-        None if proxied else lambda owner: service.world.peers.connect(
-            owner, volume_id, connector))
+    return service.at_home(messages.Connect(volume_id, connector),
+                           connect_here)
 
 
 def disconnect(service: Service, volume_id: VolumeId,
-               connector: Connector | None, force: bool,
-               proxied: bool = False) -> bool:
+               connector: Connector | None) -> bool:
     """End a connection; every connection if there is no connector.
 
-    :param proxied: another node has passed it on; that is done once
     :returns: whether others still use it
     :raises DeviceBusy: if a server has its device open
     """
-    return service.at_home(
-        volume_id, lambda row: _disconnect_here(service, row, connector),
-        None if proxied else lambda owner: service.world.peers.disconnect(
-            owner, volume_id, connector, force))
+    return service.at_home(messages.Disconnect(volume_id, connector),
+                           disconnect_here)
 
 
 # -- begun ------------------------------------------------------------------
 
-def _connect_here(service: Service, row: rows.Row,
-                  connector: Connector) -> dict[str, typing.Any]:
+def connect_here(service: Service, row: rows.Row,
+                 request: messages.Connect) -> dict[str, typing.Any]:
+    """Serve a connector of a volume of this node; its lock is held."""
     try:
         known = service.settled(row)
         assert known.row is not None
-        return _serve(service, known.row, known.unit, connector)
+        return _serve(service, known.row, known.unit, request.connector)
     finally:
         # Nobody may want any more what was made.
         service.loop.nominate(row.id)
@@ -147,8 +141,9 @@ def _tell_user(row: rows.Row, error: exceptions.DMCloneException) -> None:
 
 # -- ended ------------------------------------------------------------------
 
-def _disconnect_here(service: Service, row: rows.Row,
-                     connector: Connector | None) -> bool:
+def disconnect_here(service: Service, row: rows.Row,
+                    request: messages.Disconnect) -> bool:
+    """End a connection to a volume of this node; its lock is held."""
     # Cinder deletes the attachment after this. Who looks before that finds
     # its front missing, and makes it.
     later = schedule.SOONEST
@@ -157,7 +152,7 @@ def _disconnect_here(service: Service, row: rows.Row,
         _, known = service.loop.settle(row, later)
         if known.row is None:
             raise service.unknown(row.id)
-        return _drop(service, known.row, known.unit, connector)
+        return _drop(service, known.row, known.unit, request.connector)
     finally:
         service.loop.nominate(row.lv, later)
 
@@ -213,7 +208,7 @@ def _end_offer(service: Service, row: rows.Row, unit: state.Unit,
                                     device=fronts[0], peer=copy.node)
     try:
         if moved:
-            pool = world.peers.identity(copy.node).pool
+            pool = world.peers.ask(copy.node, messages.Identify()).pool
             live_migration.hand_over(world, row, copy, pool)
             world.peers.nudge(copy.node, row.id)
             return row, True

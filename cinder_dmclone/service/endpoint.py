@@ -8,7 +8,6 @@ fresh row, read under its own lock, still says so. Only classes of
 
 from __future__ import annotations
 
-import dataclasses
 import typing
 
 from cinder import exception
@@ -17,79 +16,55 @@ from oslo_log import log as logging
 import oslo_messaging as messaging
 
 from cinder_dmclone import exceptions
-from cinder_dmclone.location import GroupUuid
-from cinder_dmclone.location import Location
-from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
-from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import messages
+from cinder_dmclone.peers.messages import Answer
+from cinder_dmclone.peers import wire
 from cinder_dmclone.service import answers
 from cinder_dmclone.service.base import Service
-from cinder_dmclone.service import connections
 
 LOG = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """The receiving side; every method is a call on the node's service."""
+    """The receiving side."""
 
     target = messaging.Target(version=messages.VERSION)
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def identity(self, context: typing.Any) -> dict[str, typing.Any]:
+    def answer(self, context: typing.Any, request: str,
+               fields: dict[str, typing.Any]) -> typing.Any:
+        """Answer a request, given its class and its fields as sent."""
         with _crossing():
-            return dataclasses.asdict(answers.identity(self._service))
+            return wire.pack(answer(self._service, _parse(
+                self._service.node, request, fields)))
 
-    def room(self, context: typing.Any, size: int) -> dict[str, typing.Any]:
-        with _crossing():
-            return dataclasses.asdict(answers.room(self._service, size))
 
-    def prepare(self, context: typing.Any, copy: dict[str, typing.Any],
-                group: GroupUuid, front: bool, gated: bool,
-                seconds: float) -> str:
-        with _crossing():
-            copy['lender'] = Location.parse(copy['lender'])
-            return answers.prepare(self._service, messages.Copy(**copy),
-                                   group, front, gated, seconds)
+def answer(service: Service, request: messages.Request[Answer]) -> Answer:
+    """Answer a request, under the lock that it needs."""
+    function = answers.ANSWERS[type(request)]
+    if request.home_only:
+        return service.at_home(request, function, passed_on=True)
+    if request.lock is messages.Lock.NONE:
+        return function(service, request)
+    with service.locked(request.volume, request.lock):
+        return function(service, request)
 
-    def hand_over(self, context: typing.Any, volume: VolumeId, copy: str,
-                  pool: str) -> None:
-        with _crossing():
-            answers.hand_over(self._service, volume,
-                              Location.parse(copy), pool)
 
-    def discard(self, context: typing.Any, volume: VolumeId,
-                lv: LvUuid) -> None:
-        with _crossing():
-            answers.discard(self._service, volume, lv)
-
-    def agrees(self, context: typing.Any, volume: VolumeId,
-               lv: str) -> bool:
-        with _crossing():
-            return answers.agrees(self._service, volume,
-                                  Location.parse(lv))
-
-    def show(self, context: typing.Any, lv: LvUuid) -> dict[str, typing.Any]:
-        with _crossing():
-            return dataclasses.asdict(answers.show(self._service, lv))
-
-    def connect(self, context: typing.Any, volume: VolumeId,
-                connector: dict[str, typing.Any]) -> dict[str, typing.Any]:
-        with _crossing():
-            return connections.connect(self._service, volume, connector,
-                                       proxied=True)
-
-    def disconnect(self, context: typing.Any, volume: VolumeId,
-                   connector: dict[str, typing.Any] | None,
-                   force: bool) -> bool:
-        with _crossing():
-            return connections.disconnect(self._service, volume, connector,
-                                          force, proxied=True)
-
-    def nudge(self, context: typing.Any, volume: VolumeId) -> None:
-        answers.nudge(self._service, volume)
+def _parse(node: NodeName, name: str,
+           fields: dict[str, typing.Any]) -> messages.AnyRequest:
+    """
+    :raises PeerRefused: if another release has asked for something else
+    """
+    kinds = {kind.__name__: kind for kind in answers.ANSWERS}
+    try:
+        return wire.unpack(kinds[name], fields)
+    except (KeyError, TypeError) as error:
+        raise exceptions.PeerRefused(
+            node=node, what='what its release does not know',
+            reason=f'{type(error).__name__}: {error}') from error
 
 
 class _crossing:

@@ -88,7 +88,7 @@ class BadInputTest(base.FunctionalTest):
         # Cinder has not noticed it yet, however slow this is.
         self._set_last_report('+ interval 1 hour')
         self.assert_refused(attachment, 'node2@dmclone',
-                            'did not answer room')
+                            'did not answer FindRoom')
         # Now it has.
         self._set_last_report('- interval 1 hour')
         self.assert_refused(
@@ -197,7 +197,7 @@ class BadInputTest(base.FunctionalTest):
         if FAULTY_DRIVER not in self.node1.read('/etc/cinder/cinder.conf'):
             self.skipTest('the lab runs without fault points')
         attachment = self.lab.reserve(self.subject)
-        self.freeze(self.node1, 'peers.prepare:after')
+        self.freeze(self.node1, 'peers.Prepare:after')
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             call = pool.submit(self.connect, attachment)
             self.wait_frozen(self.node1)

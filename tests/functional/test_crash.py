@@ -21,7 +21,7 @@ BLOCKS = base.GIB // 4096
 LENDER_BEFORE_COMMIT = (
     # Not when the tag of an earlier try is taken away.
     "group.retag:after:'add': ['dmclone.1.lent",
-    'peers.prepare:after',
+    'peers.Prepare:after',
 )
 LENDER_BEFORE_COMMIT_LONG = (
     'rows.offer:before',
@@ -31,7 +31,7 @@ LENDER_BEFORE_COMMIT_LONG = (
     'dm.apply:after:dmclone-loan',
     'exporter.ensure:before',
     'exporter.ensure:after',
-    'peers.prepare:before',
+    'peers.Prepare:before',
     'dm.flush:before',
     'dm.flush:after',
     'rows.commit:before',
@@ -88,8 +88,8 @@ RELEASE = (
     'group.remove:before',
 )
 RELEASE_LONG = (
-    'peers.show:before',
-    'peers.show:after',
+    'peers.Show:before',
+    'peers.Show:after',
     'exporter.remove:before',
     'exporter.remove:after',
     'dm.remove:before:dmclone-loan',

@@ -24,7 +24,7 @@ class RetriesTest(base.FunctionalTest):
     def test_five_attaches_at_once_are_one(self) -> None:
         volume, image = self.filled(self.node1)
         attachment = self.lab.reserve(volume)
-        self.freeze(self.node1, 'peers.prepare:before')
+        self.freeze(self.node1, 'peers.Prepare:before')
         calls = [self.pool.submit(self.lab.connect, attachment, 2)
                  for _ in range(5)]
         self.wait_frozen(self.node1)
@@ -47,7 +47,7 @@ class RetriesTest(base.FunctionalTest):
 
     def test_detach_in_the_middle_of_an_attach(self) -> None:
         volume, image = self.filled(self.node1)
-        for point in ('peers.prepare:before', 'rows.commit:before'):
+        for point in ('peers.Prepare:before', 'rows.commit:before'):
             attachment = self.lab.reserve(volume)
             self.freeze(self.node1, point)
             attach = self.pool.submit(self.lab.connect, attachment, 2)
@@ -69,7 +69,7 @@ class RetriesTest(base.FunctionalTest):
     def test_delete_in_the_middle_of_an_attach(self) -> None:
         volume = self.volume(self.node1)
         attachment = self.lab.reserve(volume)
-        self.freeze(self.node1, 'peers.prepare:after')
+        self.freeze(self.node1, 'peers.Prepare:after')
         attach = self.pool.submit(self.lab.connect, attachment, 2)
         self.wait_frozen(self.node1)
         error = self.error_of(lambda: self.lab.delete_volume(volume))

@@ -354,22 +354,21 @@ class Cloud(cloud.Cloud):
               timeout: float) -> ports.Answer:
         again = self.choices.choice((0.0, 0.0, 30.0, 200.0))
         future = self.send(
-            message.method, message.target, self.fate(message), timeout,
+            message.request, message.target, self.fate(message), timeout,
             self._handler(message),
             lambda: self.reachable(message.source, message.target), again)
         if not future.wait(timeout):
-            raise messaging.MessagingTimeout(message.method)
+            raise messaging.MessagingTimeout(message.request)
         return future.value
 
     @staticmethod
     def _handler(message: ports.Message) -> typing.Callable[
             [Process], ports.Answer]:
-        arguments = jsonutils.dumps(message.arguments)
+        fields = jsonutils.dumps(message.fields)
 
         def run(process: Process) -> ports.Answer:
-            return ports.Answer.of(
-                lambda: getattr(process.endpoint, message.method)(
-                    None, **jsonutils.loads(arguments)))
+            return ports.Answer.of(lambda: process.endpoint.answer(
+                None, message.request, jsonutils.loads(fields)))
         return run
 
     def post(self, message: ports.Message) -> None:
@@ -386,7 +385,7 @@ class Cloud(cloud.Cloud):
                    and self.reachable(message.source, message.target)):
             self.scheduler.sleep(5.0)
             process = self.nodes[message.target].process
-        self.scheduler.spawn(f'{message.target}: {message.method}',
+        self.scheduler.spawn(f'{message.target}: {message.request}',
                              self._handler(message), process, owner=process)
 
     # -- the kernel ---------------------------------------------------------

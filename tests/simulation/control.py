@@ -168,7 +168,7 @@ class Api:
     def _terminate(self, process: cloud_module.Process,
                    found: dict[str, typing.Any]) -> None:
         connections.disconnect(process.service, self.volume,
-                               jsonutils.loads(found['connector']), False)
+                               jsonutils.loads(found['connector']))
         process.check_alive()
         self._drop(found)
 

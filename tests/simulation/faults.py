@@ -17,7 +17,7 @@ Fate = ports.Fate
 DISTURBED = (Fate.LOST, Fate.UNANSWERED, Fate.LATE, Fate.TWICE, Fate.ASTRAY)
 # What can go to another node of the same name: these tell by its disks. For
 # the rest a Cinder with two such nodes is lost in any case.
-_TO_DISKS = ('prepare', 'show')
+_TO_DISKS = ('Prepare', 'Show')
 
 KINDS = ('kill', 'kill', 'kill', 'kill', 'power', 'power', 'power', 'power',
          'cut', 'cut', 'answer', 'commit', 'away', 'empty', 'sector',
@@ -97,7 +97,7 @@ class Injector:
     def fate(self, message: typing.Any) -> Fate:
         self.messages += 1
         fate = self._fates.get(self.messages, Fate.ARRIVES)
-        what = getattr(message, 'method', message)
+        what = getattr(message, 'request', message)
         if self.calm or fate is Fate.ARRIVES or (
                 fate is Fate.ASTRAY and what not in _TO_DISKS):
             return Fate.ARRIVES

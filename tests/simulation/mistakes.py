@@ -8,7 +8,8 @@ import dataclasses
 import typing
 from unittest import mock
 
-Change = tuple[typing.Any, str, typing.Any]
+# Of an attribute, or of an entry of a table.
+Change = tuple[typing.Any, typing.Any, typing.Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +30,10 @@ class Bug:
     def planted(self) -> typing.Iterator[None]:
         with contextlib.ExitStack() as stack_:
             for where, name, new in self.changes:
-                stack_.enter_context(mock.patch.object(where, name, new))
+                stack_.enter_context(
+                    mock.patch.dict(where, {name: new})
+                    if isinstance(where, dict)
+                    else mock.patch.object(where, name, new))
             yield
 
 
@@ -39,7 +43,7 @@ BUGS: dict[str, Bug] = {}
 WITHIN = 300
 
 
-def bug(name: str, *places: tuple[typing.Any, str], where: str = 'seed',
+def bug(name: str, *places: tuple[typing.Any, typing.Any], where: str = 'seed',
         first: int = 0, also: tuple[Change, ...] = ()) -> typing.Callable[
             [typing.Any], typing.Any]:
     """Plant the decorated function instead of one of the product's.

@@ -14,6 +14,7 @@ import dataclasses
 from cinder_dmclone.database import conditions
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
+from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile import home
@@ -126,10 +127,11 @@ def _in_core(host, unit):
     return unit.clone is not None and unit.clone.complete
 
 
-@bug('release before the end is recorded', (answers, 'show'), first=500)
-def _early_end(service, lv, show=answers.show):
-    found = show(service, lv)
-    unit = inspect.refresh(service.host, lv)
+@bug('release before the end is recorded',
+     (answers.ANSWERS, messages.Show), first=500)
+def _early_end(service, request):
+    found = answers.show(service, request)
+    unit = inspect.refresh(service.host, request.lv)
     if unit.tags.own and unit.clone and unit.clone.complete:
         return dataclasses.replace(found, state='complete')
     return found
@@ -170,8 +172,6 @@ def _anywhere(self, row):
 @bug('H29: a copy may take as long as it likes', (coordinator,
                                                   'prepare_there'))
 def _endless_prepare(world, row, room, purpose):
-    spec = lender.lend(world, row, room)
-    return world.peers.prepare(
-        row.offer.node, spec, room.group,
-        front=purpose.server, gated=purpose.gated,
-        seconds=90.0)
+    request = lender.lend(world, row, room, purpose)
+    return world.peers.ask(row.offer.node,
+                           dataclasses.replace(request, seconds=90.0))

@@ -12,6 +12,7 @@ import typing
 from cinder_dmclone.database import causal_reads
 from cinder_dmclone import deadlines
 from cinder_dmclone import names
+from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile.decision import Action
@@ -70,24 +71,23 @@ def _no_doubt(unit, who, generation, group, shown,
 
 
 @bug('H30: whose disks they are is not looked at',
-     (answers, 'prepare'), where='message/attach/ASTRAY')
-def _any_group(service, copy, group, front, gated, seconds,
-               prepare=answers.prepare):
+     (answers.ANSWERS, messages.Prepare), where='message/attach/ASTRAY')
+def _any_group(service, request):
     mine = service.host.group.report().uuid
-    return prepare(service, copy, mine, front, gated, seconds)
+    return answers.prepare(service, dataclasses.replace(request, group=mine))
 
 
 # -- messages ---------------------------------------------------------------
 
-def _locked_show(service, lv, show=answers.show):
-    volume = inspect.refresh(service.host, lv).tags.volume
-    with service.locked(volume or lv):
-        return show(service, lv)
+def _locked_show(service, request):
+    volume = inspect.refresh(service.host, request.lv).tags.volume
+    with service.locked(volume or request.lv):
+        return answers.show(service, request)
 
 
 @bug('H21: a node that asks, or is asked, holds its lock',
      (reconciler.Reconciler, '_ask'),
-     also=((answers, 'show', _locked_show),))
+     also=((answers.ANSWERS, messages.Show, _locked_show),))
 def _locked_ask(self, found, unit, given, ask=reconciler.Reconciler._ask):
     volume, locks = unit.tags.volume or unit.lv, self._world.locks._target
     if locks._held.get(volume) is locks._scheduler.current():
@@ -100,7 +100,7 @@ def _locked_ask(self, found, unit, given, ask=reconciler.Reconciler._ask):
 
 def _any_room(world, row, peer, keep):
     lv = world.host.group.report().lvs[names.data_lv(row.lv)]
-    room = world.peers.room(peer, lv.size)
+    room = world.peers.ask(peer, messages.FindRoom(lv.size))
     mine = world.host.group.report().block_size
     fits = room.block == mine if keep == 'block' else room.free >= lv.size
     if not fits:

@@ -55,7 +55,7 @@ class MigrationTestCase(base.CloudTestCase):
         """The rest of a migration that succeeded."""
         self.a.mapper.close(self.old)
         connections.disconnect(self.cloud.home(self.volume).service,
-                               self.volume, self.a.connector, False)
+                               self.volume, self.a.connector)
         self.cloud.db.drop_attachment(self.first)
 
     def assert_home(self, node: cloud.Node) -> None:

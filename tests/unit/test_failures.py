@@ -103,7 +103,7 @@ class FailureTest(base.CloudTestCase):
         for port, method in (
                 ('group', 'retag'), ('group', 'flush'), ('dm', 'apply'),
                 ('exporter', 'ensure'), ('dm', 'open_count'),
-                ('dm', 'flush'), ('peers', 'room'), ('peers', 'prepare')):
+                ('dm', 'flush'), ('peers', 'FindRoom'), ('peers', 'Prepare')):
             with self.subTest(method):
                 self.cloud.db.close()
                 self.build()

@@ -28,8 +28,7 @@ class OtherNameTest(migration.MigrationTestCase):
         self.old = renamed(self.a, self.old)
 
     def disconnect(self) -> None:
-        connections.disconnect(self.a.service, self.volume, self.a.connector,
-                               False)
+        connections.disconnect(self.a.service, self.volume, self.a.connector)
 
     def test_its_server_is_not_taken_for_gone(self) -> None:
         self.cloud.settle()

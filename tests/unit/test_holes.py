@@ -14,10 +14,12 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
 from cinder_dmclone.location import Location
 from cinder_dmclone import names
+from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import activation
 from cinder_dmclone.service import answers
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.service import connections
+from cinder_dmclone.service import endpoint
 from tests.unit import base
 from tests.unit.fake import ports
 from tests.unit.fake import storage
@@ -31,11 +33,11 @@ class HoleTestCase(base.CloudTestCase):
         return self.b.group.volumes[names.data_lv(
             self.cloud.row(self.volume).lv)]
 
-    def fates(self, method: str, *fates: Fate) -> None:
+    def fates(self, request: str, *fates: Fate) -> None:
         """What becomes of the next messages of a kind."""
         coming = iter(fates)
         self.cloud.fate = lambda message: (
-            next(coming, Fate.ARRIVES) if message.method == method
+            next(coming, Fate.ARRIVES) if message.request == request
             else Fate.ARRIVES)
 
     def lent_tags(self) -> list[str]:
@@ -109,13 +111,12 @@ class DeletionTest(HoleTestCase):
 
     def test_another_node_of_the_same_name(self) -> None:
         """H30: a message for one volume group is not for another."""
-        original = answers.room
-
-        def room(service: Service, size: int) -> object:
-            return dataclasses.replace(original(service, size),
+        def find_room(service: Service, request: messages.FindRoom) -> object:
+            return dataclasses.replace(answers.find_room(service, request),
                                        group='stolen')
         attachment = self.cloud.reserve(self.volume)
-        with mock.patch.object(answers, 'room', room):
+        with mock.patch.dict(answers.ANSWERS,
+                             {messages.FindRoom: find_room}):
             with self.assertRaisesRegex(exceptions.PeerRefused,
                                         'another node of this name'):
                 self.cloud.connect(self.volume, attachment, self.b)
@@ -242,7 +243,7 @@ class BootTest(HoleTestCase):
                     self.cloud.connect(self.volume, attachment, self.b)
                     self.cloud.settle(1)
                 else:
-                    self.fates('prepare', Fate.UNANSWERED)
+                    self.fates('Prepare', Fate.UNANSWERED)
                     self.cloud.before = self.power_cut_before_withdraw
                     self.assertRaises(ports.Killed, self.cloud.connect,
                                       self.volume, attachment, self.b)
@@ -262,7 +263,7 @@ class BootTest(HoleTestCase):
     def test_loan_is_durable_before_the_copy_is_asked_for(self) -> None:
         """H11: a power cut at the moment of `prepare` keeps the tag."""
         def before(call: ports.Call) -> None:
-            if call.method == 'prepare':
+            if call.method == 'Prepare':
                 self.cloud.before = lambda call: None
                 self.a.lose_power()
         self.cloud.before = before
@@ -371,12 +372,13 @@ class FrozenTest(HoleTestCase):
         self.relocated()
         for node in (self.a, self.b):
             with node.process.world.locks.volume(self.volume, 0):
-                service = node.service
                 lv = self.cloud.row(self.volume).lv
-                answers.room(service, 1 << 30)
-                answers.show(service, lv)
-                answers.agrees(service, self.volume, Location('x', lv))
-                answers.nudge(service, self.volume)
+                for question in (
+                        messages.Identify(), messages.FindRoom(1 << 30),
+                        messages.Show(lv), messages.Nudge(self.volume),
+                        messages.Agree(self.volume,
+                                       Location('x', lv))):
+                    endpoint.answer(node.service, question)
 
     def test_only_the_home_node_holds_its_lock_across_a_message(
             self) -> None:
@@ -385,7 +387,7 @@ class FrozenTest(HoleTestCase):
 
         def before(call: ports.Call) -> None:
             if call.port == 'peers' and call.method in (
-                    'agrees', 'show', 'connect', 'disconnect'):
+                    'Agree', 'Show', 'Connect', 'Disconnect'):
                 try:
                     with self.cloud.nodes[
                             call.node].process.world.locks.volume(
@@ -397,8 +399,7 @@ class FrozenTest(HoleTestCase):
         attachment, _ = self.relocated()
         connections.connect(self.a.service, self.volume, self.b.connector)
         self.cloud.settle()
-        connections.disconnect(self.a.service, self.volume, self.b.connector,
-                               False)
+        connections.disconnect(self.a.service, self.volume, self.b.connector)
         self.assertGreaterEqual(len(held), 3)
         self.assertEqual({False}, set(held))
 

@@ -103,7 +103,7 @@ class LateCommitTest(migration.MigrationTestCase):
         self.a.mapper.close(self.old)
         with self.lost(), self.assertRaises(exceptions.RowChanged):
             connections.disconnect(self.a.service, self.volume,
-                                   self.a.connector, False)
+                                   self.a.connector)
 
     def open_again(self) -> None:
         self.a.mapper.open(self.old)

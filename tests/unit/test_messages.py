@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from cinder_dmclone import exceptions
-from cinder_dmclone.service import answers
+from cinder_dmclone.peers import messages
 from cinder_dmclone.service import connections
+from cinder_dmclone.service import endpoint
 from cinder_dmclone.service import images
 from cinder_dmclone.service import migrate
 from cinder_dmclone.service import volumes
@@ -17,16 +18,16 @@ Fate = ports.Fate
 
 class MessageTest(base.CloudTestCase):
 
-    def fates(self, method: str, *fates: Fate) -> None:
+    def fates(self, request: str, *fates: Fate) -> None:
         """What becomes of the next messages of a kind."""
         coming = iter(fates)
         self.cloud.fate = lambda message: (
-            next(coming, Fate.ARRIVES) if message.method == method
+            next(coming, Fate.ARRIVES) if message.request == request
             else Fate.ARRIVES)
 
     def test_prepare_twice_is_one_copy(self) -> None:
         """H6: a duplicated message gets the same answer."""
-        self.fates('prepare', Fate.TWICE)
+        self.fates('Prepare', Fate.TWICE)
         _, path = self.relocated()
         self.assert_data(self.b, path)
         self.cloud.settle()
@@ -34,7 +35,7 @@ class MessageTest(base.CloudTestCase):
 
     def test_late_prepare_builds_nothing(self) -> None:
         """H6: its offer was withdrawn long ago."""
-        self.fates('prepare', Fate.LATE)
+        self.fates('Prepare', Fate.LATE)
         attachment = self.cloud.reserve(self.volume)
         self.assertRaises(exceptions.PeerAway, self.cloud.connect,
                           self.volume, attachment, self.b)
@@ -46,7 +47,7 @@ class MessageTest(base.CloudTestCase):
 
     def test_late_prepare_during_the_next_attempt(self) -> None:
         """H6: the first attempt's message arrives after the second."""
-        self.fates('prepare', Fate.LATE)
+        self.fates('Prepare', Fate.LATE)
         attachment = self.cloud.reserve(self.volume)
         self.assertRaises(exceptions.PeerAway, self.cloud.connect,
                           self.volume, attachment, self.b)
@@ -59,12 +60,12 @@ class MessageTest(base.CloudTestCase):
 
     def test_late_discard_spares_the_next_attempt(self) -> None:
         """H6: the first attempt's abort arrives after the commit."""
-        self.fates('prepare', Fate.UNANSWERED)
+        self.fates('Prepare', Fate.UNANSWERED)
         attachment = self.cloud.reserve(self.volume)
         late = self.cloud.fate
 
         def fate(message: ports.Message) -> Fate:
-            return Fate.LATE if message.method == 'discard' else (
+            return Fate.LATE if message.request == 'Discard' else (
                 late(message))
         self.cloud.fate = fate
         self.assertRaises(exceptions.PeerAway, self.cloud.connect,
@@ -82,8 +83,8 @@ class MessageTest(base.CloudTestCase):
         lv = self.cloud.row(self.volume).lv
         for _ in range(2):
             self.assertRaises(
-                exceptions.PeerRefused, answers.discard, self.b.service,
-                self.volume, lv)
+                exceptions.PeerRefused, endpoint.answer, self.b.service,
+                messages.Discard(self.volume, lv))
             self.cloud.settle()
         self.assert_settled()
 
@@ -96,7 +97,8 @@ class MessageTest(base.CloudTestCase):
                 self.cloud.before = lambda call: None
                 lv = self.cloud.row(self.volume).offer.lv
                 with self.assertRaises(exceptions.PeerRefused) as caught:
-                    answers.discard(self.b.service, self.volume, lv)
+                    endpoint.answer(self.b.service,
+                                    messages.Discard(self.volume, lv))
                 refused.append(caught.exception)
         self.cloud.before = before
         _, path = self.relocated()
@@ -108,7 +110,7 @@ class MessageTest(base.CloudTestCase):
         self.relocated()
         for _ in range(3):
             for node in (self.a, self.b):
-                answers.nudge(node.service, self.volume)
+                endpoint.answer(node.service, messages.Nudge(self.volume))
             self.cloud.tick()
         self.cloud.settle()
         self.assert_settled()

@@ -6,8 +6,9 @@ from __future__ import annotations
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
-from cinder_dmclone.service import answers
+from cinder_dmclone.peers import messages
 from cinder_dmclone.service import connections
+from cinder_dmclone.service import endpoint
 from cinder_dmclone.service import migrate
 from cinder_dmclone.service import volumes
 from cinder_dmclone.stack import state
@@ -159,7 +160,7 @@ class GateTest(migration.MigrationTestCase):
         self.migrate()
         self.held(self.b, self.new)
         self.cloud.fate = lambda message: (
-            ports.Fate.UNANSWERED if message.method == 'hand_over'
+            ports.Fate.UNANSWERED if message.request == 'HandOver'
             else ports.Fate.ARRIVES)
         self.event(self.b, self.new)
         self.cloud.fate = lambda message: ports.Fate.ARRIVES
@@ -174,7 +175,8 @@ class GateTest(migration.MigrationTestCase):
         assert row.offer
         copy = type(row.offer)(self.c.name, row.offer.lv)
         with self.assertRaises(exceptions.CannotRelocate):
-            answers.hand_over(self.a.service, self.volume, copy, 'pool')
+            endpoint.answer(self.a.service, messages.HandOver(
+                self.volume, copy, 'pool'))
         self.write(self.a, self.old)
 
     def test_a_backup_of_the_volume_delays_the_server(self) -> None:

@@ -9,10 +9,11 @@ from unittest import mock
 from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
+from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import offers
 from cinder_dmclone.reconcile import schedule
-from cinder_dmclone.service import answers
 from cinder_dmclone.service import connections
+from cinder_dmclone.service import endpoint
 from oslo_db import exception as db_exc
 from tests.unit.fake import cloud
 from tests.unit.fake import mapped
@@ -26,8 +27,7 @@ class FailureTest(migration.MigrationTestCase):
     def undo(self) -> None:
         """A rollback: the server runs on a, as if nothing had been."""
         self.b.mapper.close(self.new)
-        connections.disconnect(self.a.service, self.volume, self.b.connector,
-                               False)
+        connections.disconnect(self.a.service, self.volume, self.b.connector)
         self.cloud.db.drop_attachment(self.second)
 
     def assert_unmoved_and_open(self) -> None:
@@ -56,8 +56,7 @@ class FailureTest(migration.MigrationTestCase):
         self.migrate()
         self.held(self.b, self.new)
         # The destination's server still runs.
-        connections.disconnect(self.a.service, self.volume, self.b.connector,
-                               False)
+        connections.disconnect(self.a.service, self.volume, self.b.connector)
         self.cloud.db.drop_attachment(self.second)
         self.event(self.b, self.new)
         self.assert_home(self.a)
@@ -114,7 +113,7 @@ class FailureTest(migration.MigrationTestCase):
         self.migrate()
         with self.assertRaises(exceptions.ServerHere) as caught:
             connections.disconnect(self.a.service, self.volume,
-                                   self.a.connector, False)
+                                   self.a.connector)
         self.assertIn(f'attachment on {self.b.name} that has to go',
                       caught.exception.msg)
         self.assert_home(self.a)
@@ -125,8 +124,7 @@ class FailureTest(migration.MigrationTestCase):
         self.migrate()
         self.switch()
         self.b.mapper.close(self.new)
-        connections.disconnect(self.b.service, self.volume, self.b.connector,
-                               False)
+        connections.disconnect(self.b.service, self.volume, self.b.connector)
         self.cloud.db.drop_attachment(self.second)
         self.leave()
         self.cloud.settle()
@@ -143,10 +141,10 @@ class FailureTest(migration.MigrationTestCase):
         self.migrate()
         service = self.a.service
         with self.assertRaises(exceptions.DeviceBusy):
-            connections.disconnect(service, self.volume, None, True)
+            connections.disconnect(service, self.volume, None)
         self.a.mapper.close(self.old)
         self.b.mapper.close(self.new)
-        connections.disconnect(service, self.volume, None, True)
+        connections.disconnect(service, self.volume, None)
         for attachment in (self.first, self.second):
             self.cloud.forget(self.volume, attachment)
         self.cloud.settle()
@@ -260,8 +258,8 @@ class FailureTest(migration.MigrationTestCase):
         self.held(self.b, self.new)
         with mock.patch.object(volumes.RowStore, '_update_once',
                                staticmethod(update)):
-            answers.hand_over(self.a.service, self.volume,
-                              self.cloud.row(self.volume).offer, 'pool')
+            endpoint.answer(self.a.service, messages.HandOver(
+                self.volume, self.cloud.row(self.volume).offer, 'pool'))
         with self.assertRaises((mapped.Queued, mapped.Failed)):
             self.a.mapper.write(self.old, 3, 'on a stale copy')
         self.write(self.b, self.new)
@@ -369,7 +367,7 @@ class CrashTest(migration.MigrationTestCase):
                     self.b.mapper.mapped[
                         self.new.rpartition('/')[2]].openers = 0
                 connections.disconnect(self.a.service, self.volume,
-                                       self.b.connector, False)
+                                       self.b.connector)
             self.cloud.db.drop_attachment(found.id)
         self.a.process.loop.nominate(self.volume)
         self.cloud.settle()

@@ -223,7 +223,7 @@ class RetryTest(base.CloudTestCase):
         self.cloud.before = before
         fates = iter([Fate.UNANSWERED, Fate.UNANSWERED])
         self.cloud.fate = lambda message: (
-            next(fates, Fate.ARRIVES) if message.method == 'prepare'
+            next(fates, Fate.ARRIVES) if message.request == 'Prepare'
             else Fate.ARRIVES)
         attachment = self.cloud.reserve(self.volume)
         for _ in range(2):

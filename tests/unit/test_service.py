@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
-import logging
 import typing
 from unittest import mock
 
 from oslo_serialization import jsonutils
 
-from cinder_dmclone.database.volumes import RowStore
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
-from cinder_dmclone.peers import client
+from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import reconciler
-from cinder_dmclone.service import answers
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
 from cinder_dmclone.service import volumes
@@ -31,8 +28,7 @@ class DetachTest(base.CloudTestCase):
         """It justifies a front; without it nothing looks any more."""
         attachment, path = self.cloud.attach(self.volume, self.a)
         self.cloud.settle()
-        connections.disconnect(self.a.service, self.volume, self.a.connector,
-                               False)
+        connections.disconnect(self.a.service, self.volume, self.a.connector)
         self.a.process.loop.run_once()
         self.cloud.forget(self.volume, attachment)
         self.cloud.settle()
@@ -45,7 +41,7 @@ class DetachTest(base.CloudTestCase):
                                return_value=[]), self.assertRaisesRegex(
                                    exceptions.CannotServe, 'no such volume'):
             connections.disconnect(self.a.service, self.volume,
-                                   self.a.connector, False)
+                                   self.a.connector)
 
     def test_a_look_that_was_under_way(self) -> None:
         """It waits for the lock of the request that ends the connection."""
@@ -54,7 +50,7 @@ class DetachTest(base.CloudTestCase):
         service, loop = self.a.service, self.a.process.loop
         unit = inspect.refresh(self.a.process.world.host, self.volume)
         began = self.cloud.clock.monotonic()
-        connections.disconnect(service, self.volume, self.a.connector, False)
+        connections.disconnect(service, self.volume, self.a.connector)
         loop._plan(loop._work(unit), unit, began)
         self.assertIn(path.rpartition('/')[2], self.a.mapper.mapped)
         self.cloud.forget(self.volume, attachment)
@@ -114,7 +110,7 @@ class DeleteTest(base.CloudTestCase):
         self.cloud.forget(self.volume, attachment)
         self.b.lose_power()
         self.cloud.db.destroy(self.volume)
-        answers.nudge(self.a.service, self.volume)
+        endpoint.answer(self.a.service, messages.Nudge(self.volume))
         self.cloud.settle()
         self.assertEqual({}, self.a.group.volumes)
 
@@ -196,8 +192,7 @@ class InPlaceTest(base.CloudTestCase):
 
     def disconnect(self, **connector: typing.Any) -> bool:
         return connections.disconnect(self.cloud.home(self.volume).service,
-                                      self.volume, self.backup | connector,
-                                      False)
+                                      self.volume, self.backup | connector)
 
     def test_with_a_secret_and_for_one_initiator(self) -> None:
         self.cloud.db.update(self.volume, status='backing-up')
@@ -285,7 +280,7 @@ class InPlaceTest(base.CloudTestCase):
 
     def test_disconnect_everybody(self) -> None:
         self.connect()
-        connections.disconnect(self.a.service, self.volume, None, True)
+        connections.disconnect(self.a.service, self.volume, None)
         self.assert_settled()
 
     def test_disconnect_twice(self) -> None:
@@ -299,18 +294,15 @@ class InPlaceTest(base.CloudTestCase):
         self.cloud.db.update(self.volume, status='backing-up')
         info = connections.connect(self.b.service, self.volume, self.backup)
         self.assertEqual('a:3260', info['data']['target_portal'])
-        connections.disconnect(self.b.service, self.volume, self.backup, False)
+        connections.disconnect(self.b.service, self.volume, self.backup)
         self.assertEqual({}, self.a.exporter.exports)
 
     def test_a_request_is_passed_on_once(self) -> None:
         """Two nodes with different views must not play ping-pong."""
-        service = self.b.service
-        for call in (
-                lambda: connections.connect(service, self.volume, self.backup,
-                                            proxied=True),
-                lambda: connections.disconnect(
-                    service, self.volume, self.backup, False, proxied=True)):
-            self.assertRaises(exceptions.NotHome, call)
+        for request in (messages.Connect(self.volume, self.backup),
+                        messages.Disconnect(self.volume, self.backup)):
+            self.assertRaises(exceptions.NotHome, endpoint.answer,
+                              self.b.service, request)
 
     def test_status_error_is_refused(self) -> None:
         attachment = self.cloud.reserve(self.volume)
@@ -325,52 +317,3 @@ class InPlaceTest(base.CloudTestCase):
         with self.assertRaisesRegex(exceptions.CannotServe,
                                     'no such volume'):
             connections.connect(self.a.service, 'x', self.backup)
-
-
-class CrossingTest(base.CloudTestCase):
-    """Errors of another node arrive as what they are."""
-
-    def test_own_errors_become_a_refusal_with_their_text(self) -> None:
-        with self.assertRaisesRegex(
-                exceptions.PeerRefused, 'b@dmclone refused prepare.*'
-                'does not offer'):
-            self.cloud.fate = self._withdraw_first
-            self.cloud.connect(self.volume,
-                               self.cloud.reserve(self.volume), self.b)
-
-    def _withdraw_first(self, message: ports.Message) -> ports.Fate:
-        if message.method == 'prepare':
-            RowStore().withdraw(self.cloud.row(self.volume))
-        return ports.Fate.ARRIVES
-
-    def test_other_errors_too(self) -> None:
-        """A built-in error of a peer is not taken for one's own."""
-        with mock.patch.object(self.b.group, 'report',
-                               side_effect=KeyError('bug')):
-            with self.assertRaisesRegex(exceptions.PeerRefused, 'KeyError'):
-                self.a.process.world.peers.room(self.b.name, 1)
-
-    def test_what_is_sent_holds_a_secret_once(self) -> None:
-        """Only `prepare` carries one, and no log shows it."""
-        sent = []
-
-        def fate(message: ports.Message) -> ports.Fate:
-            sent.append((message.method, jsonutils.dumps(message.arguments)))
-            return ports.Fate.ARRIVES
-        self.cloud.fate = fate
-        with self.assertLogs(level='DEBUG') as logs:
-            logging.disable(logging.NOTSET)
-            self.relocated()
-            self.cloud.settle()
-            password = next(
-                jsonutils.loads(text)['copy']['password']
-                for method, text in sent if method == 'prepare')
-        self.assertEqual({'prepare'}, {method for method, text in sent
-                                       if password in text})
-        self.assertFalse([line for line in logs.output if password in line])
-
-    def test_endpoint_answers_every_question_of_the_client(self) -> None:
-        questions = {name for name in vars(client.Peers)
-                     if not name.startswith('_')}
-        questions -= {'node_of', 'is_up'}
-        self.assertLessEqual(questions, set(vars(endpoint.Endpoint)))

@@ -97,7 +97,7 @@ class Process:
              arguments: tuple[typing.Any, ...],
              named: dict[str, typing.Any]) -> typing.Any:
         self.check_alive()
-        call = ports.Call(self.node.name, port, method, arguments)
+        call = ports.Call.of(self.node.name, port, method, arguments)
         self.node.cloud.calls.append(call)
         self.node.cloud.before(call)
         self.check_alive()
@@ -232,13 +232,13 @@ class Cloud:
             self.late.append(message)
         if fate in (ports.Fate.LOST, ports.Fate.LATE) or (
                 not self.reachable(message.source, message.target)):
-            raise messaging.MessagingTimeout(message.method)
+            raise messaging.MessagingTimeout(message.request)
         answer = self.deliver(message)
         if fate is ports.Fate.TWICE:
             answer = self.deliver(message)
         process.check_alive()
         if fate is ports.Fate.UNANSWERED or answer is None:
-            raise messaging.MessagingTimeout(message.method)
+            raise messaging.MessagingTimeout(message.request)
         return answer
 
     def post(self, message: ports.Message) -> None:
@@ -277,11 +277,10 @@ class Cloud:
         process = self.nodes[message.target].process
         if not process.alive:
             return None
-        arguments = jsonutils.loads(jsonutils.dumps(message.arguments))
+        fields = jsonutils.loads(jsonutils.dumps(message.fields))
         try:
-            return ports.Answer.of(
-                lambda: getattr(process.endpoint, message.method)(
-                    self.db.context, **arguments))
+            return ports.Answer.of(lambda: process.endpoint.answer(
+                self.db.context, message.request, fields))
         except ports.Killed:
             return None
 
@@ -388,7 +387,7 @@ class Cloud:
 
     def detach(self, volume_id: str, attachment: str, node: Node) -> None:
         connections.disconnect(self.home(volume_id).service, volume_id,
-                               node.connector, False)
+                               node.connector)
         self.forget(volume_id, attachment)
 
     def forget(self, volume_id: str, attachment: str) -> None:

@@ -11,6 +11,7 @@ import typing
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.peers import client
+from cinder_dmclone.peers import messages
 from cinder_dmclone.ports import Host
 from cinder_dmclone.world import World
 from oslo_messaging._drivers import common as messaging_common
@@ -36,13 +37,27 @@ class Call:
     method: str
     arguments: tuple[typing.Any, ...] = ()
 
+    @classmethod
+    def of(cls, node: str, port: str, method: str,
+           arguments: tuple[typing.Any, ...]) -> Call:
+        """What is asked of another node counts as a method of its own."""
+        request = _request(arguments)
+        return cls(node, port, type(request).__name__ if request else method,
+                   arguments)
+
     @property
     def reads(self) -> bool:
-        method = getattr(CLASSES[self.port], self.method, None)
-        return getattr(method, 'reads', False)
+        what = _request(self.arguments) or getattr(
+            CLASSES[self.port], self.method, None)
+        return getattr(what, 'reads', False)
 
     def __str__(self) -> str:
         return f'{self.node}: {self.port}.{self.method}'
+
+
+def _request(arguments: tuple[typing.Any, ...]) -> messages.Request | None:
+    return next((argument for argument in arguments
+                 if isinstance(argument, messages.Request)), None)
 
 
 class Port:
@@ -121,12 +136,12 @@ class Message:
 
     source: str
     target: str
-    method: str
-    arguments: dict[str, typing.Any]
+    request: str
+    fields: dict[str, typing.Any]
 
 
 class Client:
-    """The part of ``oslo_messaging.RPCClient`` that ``rpc.Peers`` uses."""
+    """The part of ``oslo_messaging.RPCClient`` that ``Peers`` uses."""
 
     def __init__(self, process: cloud.Process, server: str = '',
                  timeout: float = 60.0) -> None:
@@ -141,17 +156,16 @@ class Client:
     def call(self, context: typing.Any, method: str,
              **arguments: typing.Any) -> typing.Any:
         return self._process.node.cloud.carry(
-            self._process, self._message(method, arguments),
-            self._timeout).open()
+            self._process, self._message(**arguments), self._timeout).open()
 
     def cast(self, context: typing.Any, method: str,
              **arguments: typing.Any) -> None:
-        self._process.node.cloud.post(self._message(method, arguments))
+        self._process.node.cloud.post(self._message(**arguments))
 
-    def _message(self, method: str,
-                 arguments: dict[str, typing.Any]) -> Message:
-        return Message(self._process.node.name, self._server, method,
-                       jsonutils.loads(jsonutils.dumps(arguments)))
+    def _message(self, request: str,
+                 fields: dict[str, typing.Any]) -> Message:
+        return Message(self._process.node.name, self._server, request,
+                       jsonutils.loads(jsonutils.dumps(fields)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,22 @@ from unittest import mock
 
 from cinder_dmclone import units
 from cinder_dmclone.host.dm import table
+from cinder_dmclone.peers import messages
 from lab import faulty
+
+
+class PortTest(unittest.TestCase):
+
+    def test_a_point_of_a_request_has_its_name(self) -> None:
+        """A test that waits for another point would wait for ever."""
+        port = faulty._Port('peers', mock.Mock())
+        with mock.patch.object(faulty, '_pass') as passed:
+            port.ask('b@dmclone', messages.Show('an lv'))
+            port.nudge('b@dmclone', 'a volume')
+        self.assertEqual(
+            ['peers.Show:before', 'peers.Show:after', 'peers.nudge:before',
+             'peers.nudge:after'],
+            [call.args[0] for call in passed.call_args_list])
 
 
 class StillTest(unittest.TestCase):

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nodes ask each other, and how it crosses the wire."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import typing
+from unittest import mock
+
+from cinder import exception
+from oslo_serialization import jsonutils
+
+from cinder_dmclone.database.volumes import RowStore
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import GroupUuid
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone.peers import messages
+from cinder_dmclone.peers import wire
+from cinder_dmclone.service import answers
+from tests.unit import base
+from tests.unit.fake import ports
+
+# A value for every type of a field.
+VALUES = {bool: True, dict[str, typing.Any]: {'host': 'b', 'x': [1, None]},
+          dict[str, typing.Any] | None: None, float: 1.5, int: 1 << 40,
+          Location: Location(NodeName('b@dmclone'), LvUuid('lv')),
+          str: 'text', GroupUuid: 'group', LvUuid: 'lv', VolumeId: 'volume'}
+
+
+class RequestTest(base.TestCase):
+
+    def test_every_request_is_answered(self) -> None:
+        """One that is not is refused only when somebody asks."""
+        self.assertEqual(set(messages.Request.__subclasses__()),
+                         set(answers.ANSWERS))
+
+    def test_every_request_arrives_as_it_was_sent(self) -> None:
+        for kind in answers.ANSWERS:
+            with self.subTest(kind.__name__):
+                hints = typing.get_type_hints(kind)
+                request = kind(*(VALUES[hints[field.name]]
+                                 for field in dataclasses.fields(kind)))
+                sent = jsonutils.loads(jsonutils.dumps(wire.pack(request)))
+                self.assertEqual(request, wire.unpack(kind, sent))
+
+    def test_a_question_holds_nothing(self) -> None:
+        """H21: whoever asks may hold the lock of the same volume."""
+        for kind in answers.ANSWERS:
+            if kind.reads:
+                self.assertIs(messages.Lock.NONE, kind.lock, kind)
+                self.assertFalse(kind.home_only, kind)
+
+    def test_what_is_held_belongs_to_a_volume(self) -> None:
+        for kind in answers.ANSWERS:
+            if kind.home_only or kind.lock is not messages.Lock.NONE:
+                self.assertIn('volume', {
+                    field.name for field in dataclasses.fields(kind)}, kind)
+
+
+class CrossingTest(base.CloudTestCase):
+    """Errors of another node arrive as what they are."""
+
+    def ask(self, request: messages.Request) -> typing.Any:
+        return self.a.process.world.peers.ask(self.b.name, request)
+
+    def test_own_errors_become_a_refusal_with_their_text(self) -> None:
+        with self.assertRaisesRegex(
+                exceptions.PeerRefused, 'b@dmclone refused Prepare.*'
+                'does not offer'):
+            self.cloud.fate = self._withdraw_first
+            self.cloud.connect(self.volume,
+                               self.cloud.reserve(self.volume), self.b)
+
+    def _withdraw_first(self, message: ports.Message) -> ports.Fate:
+        if message.request == 'Prepare':
+            RowStore().withdraw(self.cloud.row(self.volume))
+        return ports.Fate.ARRIVES
+
+    def test_other_errors_too(self) -> None:
+        """A built-in error of a peer is not taken for one's own."""
+        with mock.patch.object(self.b.group, 'report',
+                               side_effect=KeyError('bug')):
+            with self.assertRaisesRegex(exceptions.PeerRefused, 'KeyError'):
+                self.ask(messages.FindRoom(1))
+
+    def test_what_is_sent_holds_a_secret_once(self) -> None:
+        """Only `Prepare` carries one, and no log shows it."""
+        sent = []
+
+        def fate(message: ports.Message) -> ports.Fate:
+            sent.append((message.request, jsonutils.dumps(message.fields)))
+            return ports.Fate.ARRIVES
+        self.cloud.fate = fate
+        with self.assertLogs(level='DEBUG') as logs:
+            logging.disable(logging.NOTSET)
+            self.relocated()
+            self.cloud.settle()
+            password = next(
+                jsonutils.loads(text)['password']
+                for request, text in sent if request == 'Prepare')
+        self.assertEqual({'Prepare'}, {request for request, text in sent
+                                       if password in text})
+        self.assertFalse([line for line in logs.output if password in line])
+
+    def test_what_another_release_asks(self) -> None:
+        """It is refused with what is not known, and nothing is done."""
+        for request, text in (
+                (('Unheard', {'volume': self.volume}), 'Unheard'),
+                (('Discard', {'volume': self.volume}), "missing.*'lv'"),
+                (('Discard', {'volume': self.volume, 'lv': 'x', 'more': 1}),
+                 "unexpected.*'more'")):
+            with self.assertRaisesRegex(exception.CinderException,
+                                        'release does not know.*' + text):
+                self.b.process.endpoint.answer(None, *request)
