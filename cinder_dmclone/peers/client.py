@@ -80,7 +80,12 @@ class Peers:
                 messaging.RemoteError) as error:
             raise exceptions.PeerAway(node=node, what=name,
                                       reason=error) from error
-        return wire.unpack(request.answer, found)
+        try:
+            return wire.unpack(request.answer, found)
+        except (TypeError, ValueError, exceptions.BadRecord) as error:
+            raise exceptions.PeerRefused(
+                node=node, what=name, reason='its release answers what this '
+                f'one does not know ({error})') from error
 
     def nudge(self, node: NodeName, volume: VolumeId) -> None:
         """Ask ``node`` to look at a volume soon; no answer is needed."""

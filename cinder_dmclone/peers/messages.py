@@ -87,9 +87,9 @@ class Identify(Request[Identity]):
 
 @dataclasses.dataclass(frozen=True)
 class Room(Identity):
-    """What a borrower could take in, in bytes."""
+    """What a borrower could take in."""
 
-    free: int
+    free: units.Bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,22 +101,32 @@ class FindRoom(Request[Room]):
 
     reads = True
 
-    size: int
+    size: units.Bytes
+
+
+class LvState(enum.Enum):
+    """What an LV is, as far as its node can tell."""
+
+    COMPLETE = 'complete'
+    HYDRATING = 'hydrating'
+    COPY = 'copy'
+    MISSING = 'missing'
+    UNCLEAR = 'unclear'
 
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
     """A peer's statement about one of its LVs, as of now.
 
-    ``state``: 'complete', 'hydrating', 'copy', 'missing' or 'unclear'.
-    ``source`` is the location that it hydrates from.
+    :ivar group: uuid of the node's volume group
+    :ivar source: what it hydrates from
     """
 
-    state: str
+    state: LvState
     generation: int = 0
-    size: int = 0
+    size: units.Bytes = units.Bytes(0)
     group: GroupUuid | None = None
-    source: str = ''
+    source: Location | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,8 +154,7 @@ class Agree(Request[bool]):
 class Prepare(Request[str]):
     """Build a copy; the answer is the path of its front.
 
-    ``size`` and ``block`` (the logical block size) are in bytes.
-
+    :ivar block: the logical block size in bytes
     :ivar group: uuid that the node's volume group must have
     :ivar front: whether a server waits for a front
     :ivar gated: whether writes to it have to wait
@@ -160,7 +169,7 @@ class Prepare(Request[str]):
     lender: Location
     iqn: str
     portal: str
-    size: int
+    size: units.Bytes
     block: int
     user: str
     password: str = dataclasses.field(repr=False)
@@ -177,13 +186,13 @@ class Prepare(Request[str]):
         return (lv_tags.CopyTag(self.generation, self.volume),
                 lv_tags.SourceTag(
                     self.lender.node, self.lender.lv, self.iqn, self.portal,
-                    units.Bytes(self.size), self.block))
+                    self.size, self.block))
 
     @property
     def source(self) -> importer.Source:
         return importer.Source(
-            self.iqn, self.portal, self.lender.lv, units.Bytes(self.size),
-            self.block, self.user, self.password)
+            self.iqn, self.portal, self.lender.lv, self.size, self.block,
+            self.user, self.password)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ from cinder.objects.fields import VolumeStatus
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import names
+from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
@@ -78,10 +79,11 @@ def _stale_loan(facts: Facts, tag: lv_tags.LoanTag) -> Decision:
     if shown is None:
         return Decision(Question.SHOW, ask=tag.borrower, why='the row knows '
                         f'nothing of the loan to {tag.borrower}')
-    if shown.group != tag.group or shown.state not in ('missing', 'copy'):
+    if shown.group != tag.group or shown.state not in (
+            LvState.MISSING, LvState.COPY):
         return Decision(
-            Verdict.REPORT, f'{tag.borrower} is {shown.state} and may have '
-            'newer data, the row knows nothing of it: the database went '
+            Verdict.REPORT, f'{tag.borrower} is {shown.state.value} and may '
+            'have newer data, the row knows nothing of it: the database went '
             'back in time')
     return Decision(Action.RECLAIM, 'the offer was withdrawn', lent=(tag,))
 

@@ -13,6 +13,7 @@ from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
@@ -65,13 +66,14 @@ def _discharge(facts: Facts, row: rows.Row,
     shown = facts.shown.get(tag.borrower)
     if shown is None:
         return Decision(Question.SHOW, ask=tag.borrower)
-    if shown.group == tag.group and shown.state in ('copy', 'hydrating'):
+    if shown.group == tag.group and shown.state in (
+            LvState.COPY, LvState.HYDRATING):
         return _serve(facts.unit, tag.borrower)
     doubt = _doubt(facts.unit, tag.borrower, tag.generation, tag.group,
                    shown)
     if doubt is None:
         return None
-    if tag.borrower == row.owner or shown.state != 'missing':
+    if tag.borrower == row.owner or shown.state is not LvState.MISSING:
         return Decision(Verdict.REPORT, f'{doubt}; this copy is kept')
     # The borrower has passed the volume on and is gone itself: only the
     # volume's owner can prove that nobody needs either.
@@ -90,8 +92,8 @@ def _doubt(unit: Unit, who: Location, generation: int,
 
     :param group: the volume group the node had when it borrowed
     """
-    if shown.state != 'complete':
-        return f'{who} is {shown.state}'
+    if shown.state is not LvState.COMPLETE:
+        return f'{who} is {shown.state.value}'
     if shown.generation != generation:
         return (f'{who} is at generation {shown.generation} instead of '
                 f'{generation}')

@@ -52,7 +52,7 @@ def _behind(world: World, copy: Location) -> Location | None:
         shown = world.peers.ask(copy.node, messages.Show(copy.lv))
     except (exceptions.PeerAway, exceptions.PeerRefused):
         return None
-    return Location.parse(shown.source) if shown.source else None
+    return shown.source
 
 
 def _progress(world: World, row: rows.Row) -> str:

@@ -15,6 +15,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import lvm
 from cinder_dmclone.peers import messages
+from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import live_migration
@@ -57,17 +58,17 @@ def find_room(service: Service, request: messages.FindRoom) -> messages.Room:
             f'{report.extent_size} bytes: it cannot be as large')
     shared = world.host.meta_group.name == world.host.group.name
     meta = report if shared else _metadata_group(service)
-    needed = metadata.size(units.Bytes(size), settings.region_size
+    needed = metadata.size(size, settings.region_size
                            ).round_up(meta.extent_size)
     reserve = int(report.size) * settings.reserved_percentage // 100
-    free = max(0, report.free - reserve)
-    meta_free = free if shared else int(meta.free)
+    free = units.Bytes(max(0, int(report.free) - reserve))
+    meta_free = free if shared else meta.free
     if meta_free < needed:
         raise exceptions.NoRoom(group=meta.name, node=service.node,
                                 needed=needed, free=meta_free)
     return messages.Room(
         **dataclasses.asdict(_identity(service, report)),
-        free=free - (needed if shared else 0))
+        free=free - needed if shared else free)
 
 
 def _metadata_group(service: Service) -> lvm.Report:
@@ -130,19 +131,19 @@ def show(service: Service, request: messages.Show) -> messages.Shown:
     unit = inspect.refresh(service.host, request.lv)
     own = unit.tags.own
     if unit.data is None:
-        state = 'missing'
+        state = LvState.MISSING
     elif unit.tags.copy:
-        state = 'copy'
+        state = LvState.COPY
     elif not own or unit.unreadable:
-        state = 'unclear'
+        state = LvState.UNCLEAR
     elif unit.tags.source or unit.assembled:
-        state = 'hydrating'
+        state = LvState.HYDRATING
     else:
-        state = 'complete'
+        state = LvState.COMPLETE
     return messages.Shown(
         state=state, generation=own.generation if own else 0,
-        size=unit.data.size if unit.data else 0, group=report.uuid,
-        source=str(unit.tags.hydrates_from or ''))
+        size=unit.data.size if unit.data else units.Bytes(0),
+        group=report.uuid, source=unit.tags.hydrates_from)
 
 
 def nudge(service: Service, request: messages.Nudge) -> None:

@@ -61,7 +61,7 @@ def _parse(node: NodeName, name: str,
     kinds = {kind.__name__: kind for kind in answers.ANSWERS}
     try:
         return wire.unpack(kinds[name], fields)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise exceptions.PeerRefused(
             node=node, what='what its release does not know',
             reason=f'{type(error).__name__}: {error}') from error

@@ -19,6 +19,7 @@ from cinder_dmclone.host import lvm
 from cinder_dmclone.location import Location
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile.decision import Action
@@ -51,7 +52,7 @@ HYDRATING = dataclasses.replace(AT_A, host=f'{B}#p', name_id=Y,
                                 provider_id=f'2;from={AX}')
 AT_B = dataclasses.replace(HYDRATING, provider_id='2')
 
-COMPLETE = messages.Shown('complete', 2, SIZE, 'group of b')
+COMPLETE = messages.Shown(LvState.COMPLETE, 2, SIZE, 'group of b')
 
 
 def unit(lv: str, *tags: lv_tags.Tag, meta: bool = False,
@@ -121,7 +122,7 @@ class DecideTest(base.TestCase):
     def test_3_withdrawn_with_a_loan_left(self) -> None:
         found = unit(X, OWN_X, LENT_Y)
         self.assertIs(Question.SHOW, self.step(A, AT_A, found))
-        for now in ('missing', 'copy'):
+        for now in (LvState.MISSING, LvState.COPY):
             shown = dataclasses.replace(COMPLETE, state=now)
             self.assertIs(Action.RECLAIM,
                           self.step(A, AT_A, found, shown={BY: shown}))
@@ -130,8 +131,9 @@ class DecideTest(base.TestCase):
     def test_3_loan_that_a_restored_database_forgot(self) -> None:
         """H3: the borrower may have the newest data."""
         found = unit(X, OWN_X, LENT_Y)
-        for changed in ({'state': 'hydrating'}, {'state': 'complete'},
-                        {'state': 'missing', 'group': 'another'}):
+        for changed in ({'state': LvState.HYDRATING},
+                        {'state': LvState.COMPLETE},
+                        {'state': LvState.MISSING, 'group': 'another'}):
             shown = dataclasses.replace(COMPLETE, **changed)
             self.assertIs(Verdict.REPORT,
                           self.step(A, AT_A, found, shown={BY: shown}))
@@ -198,8 +200,9 @@ class DecideTest(base.TestCase):
     def test_10_the_lender_keeps_its_copy(self) -> None:
         """H8: X is the salvage copy when Y is lost."""
         for row in (HYDRATING, AT_B):
-            for shown in (None, messages.Shown('missing', group='group of b'),
-                          messages.Shown('unclear', group='group of b')):
+            for shown in (None, *(messages.Shown(now, group='group of b')
+                                  for now in (LvState.MISSING,
+                                              LvState.UNCLEAR))):
                 step = self.step(A, row, unit(X, OWN_X, LENT_Y),
                                  shown={BY: shown} if shown else {})
                 self.assertNotIn(step, (Action.RELEASE, Action.ERASE,
@@ -220,7 +223,7 @@ class DecideTest(base.TestCase):
     def test_14_complete_copy_vanished(self) -> None:
         self.assertIs(Verdict.REPORT, self.step(
             A, AT_B, unit(X, OWN_X, LENT_Y),
-            shown={BY: messages.Shown('missing', group='group of b')}))
+            shown={BY: messages.Shown(LvState.MISSING, group='group of b')}))
 
     def test_15_order_violated(self) -> None:
         """The row says complete, the LV says it is not."""
@@ -265,9 +268,9 @@ class DecideTest(base.TestCase):
         for step, changed in (
                 (Verdict.REPORT, {'generation': 1}),
                 (Verdict.REPORT, {'size': SIZE - 512}),
-                (Verdict.REPORT, {'state': 'unclear'}),
-                (Action.LEND, {'state': 'hydrating'}),
-                (Action.LEND, {'state': 'copy'})):
+                (Verdict.REPORT, {'state': LvState.UNCLEAR}),
+                (Action.LEND, {'state': LvState.HYDRATING}),
+                (Action.LEND, {'state': LvState.COPY})):
             shown = dataclasses.replace(COMPLETE, **changed)
             self.assertIs(step, self.step(A, AT_B, lent, shown={BY: shown}))
 

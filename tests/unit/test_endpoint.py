@@ -19,14 +19,18 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import messages
+from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.peers import wire
 from cinder_dmclone.service import answers
+from cinder_dmclone import units
 from tests.unit import base
 from tests.unit.fake import ports
 
 # A value for every type of a field.
 VALUES = {bool: True, dict[str, typing.Any]: {'host': 'b', 'x': [1, None]},
           dict[str, typing.Any] | None: None, float: 1.5, int: 1 << 40,
+          Location | None: None, units.Bytes: units.Bytes(1 << 50),
+          LvState: LvState.COPY, GroupUuid | None: 'group',
           Location: Location(NodeName('b@dmclone'), LvUuid('lv')),
           str: 'text', GroupUuid: 'group', LvUuid: 'lv', VolumeId: 'volume'}
 
@@ -46,6 +50,21 @@ class RequestTest(base.TestCase):
                                  for field in dataclasses.fields(kind)))
                 sent = jsonutils.loads(jsonutils.dumps(wire.pack(request)))
                 self.assertEqual(request, wire.unpack(kind, sent))
+
+    def test_every_answer_arrives_as_it_was_given(self) -> None:
+        for kind in (messages.Identity, messages.Room, messages.Shown):
+            with self.subTest(kind.__name__):
+                hints = typing.get_type_hints(kind)
+                answer = kind(*(VALUES[hints[field.name]]
+                                for field in dataclasses.fields(kind)))
+                sent = jsonutils.loads(jsonutils.dumps(wire.pack(answer)))
+                found = wire.unpack(kind, sent)
+                self.assertEqual(answer, found)
+                self.assertEqual(repr(answer), repr(found))
+        source = VALUES[Location]
+        shown = messages.Shown(LvState.HYDRATING, source=source)
+        self.assertEqual(source, wire.unpack(messages.Shown,
+                                             wire.pack(shown)).source)
 
     def test_a_question_holds_nothing(self) -> None:
         """H21: whoever asks may hold the lock of the same volume."""
@@ -85,7 +104,7 @@ class CrossingTest(base.CloudTestCase):
         with mock.patch.object(self.b.group, 'report',
                                side_effect=KeyError('bug')):
             with self.assertRaisesRegex(exceptions.PeerRefused, 'KeyError'):
-                self.ask(messages.FindRoom(1))
+                self.ask(messages.FindRoom(units.Bytes(1)))
 
     def test_what_is_sent_holds_a_secret_once(self) -> None:
         """Only `Prepare` carries one, and no log shows it."""
@@ -112,7 +131,18 @@ class CrossingTest(base.CloudTestCase):
                 (('Unheard', {'volume': self.volume}), 'Unheard'),
                 (('Discard', {'volume': self.volume}), "missing.*'lv'"),
                 (('Discard', {'volume': self.volume, 'lv': 'x', 'more': 1}),
-                 "unexpected.*'more'")):
+                 "unexpected.*'more'"),
+                (('FindRoom', {'size': -1}), 'negative')):
             with self.assertRaisesRegex(exception.CinderException,
                                         'release does not know.*' + text):
                 self.b.process.endpoint.answer(None, *request)
+
+    def test_what_another_release_answers(self) -> None:
+        """Nothing is concluded from it."""
+        for found in ({'state': 'snapshot'}, {'state': 'copy', 'more': 1},
+                      {'state': 'copy', 'source': 'nowhere'}):
+            with mock.patch.dict(answers.ANSWERS, {
+                    messages.Show: lambda service, request: found}):
+                with self.assertRaisesRegex(exceptions.PeerRefused,
+                                            'refused Show.*does not know'):
+                    self.ask(messages.Show(LvUuid(self.volume)))

@@ -20,6 +20,7 @@ from cinder_dmclone.service import answers
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
+from cinder_dmclone import units
 from tests.unit import base
 from tests.unit.fake import ports
 from tests.unit.fake import storage
@@ -374,7 +375,8 @@ class FrozenTest(HoleTestCase):
             with node.process.world.locks.volume(self.volume, 0):
                 lv = self.cloud.row(self.volume).lv
                 for question in (
-                        messages.Identify(), messages.FindRoom(1 << 30),
+                        messages.Identify(),
+                        messages.FindRoom(units.Bytes(1 << 30)),
                         messages.Show(lv), messages.Nudge(self.volume),
                         messages.Agree(self.volume,
                                        Location('x', lv))):
