@@ -38,6 +38,7 @@ Where to look:
 
 * When may the old copy go? ``reconcile/old_copy.py``
 * What does a node say to another? ``peers/messages.py``
+* What does a call of Cinder begin with? ``service/base.py``
 * Which device does a server get? ``stack/consumers.py``
 * Who is asking, and how is it served? ``service/attach_policy.py``
 * How long may an attach take? ``deadlines.py``

@@ -41,22 +41,21 @@ def find_room(service: Service, request: messages.FindRoom) -> messages.Room:
     :raises PeerRefused: if the volume has more regions than dm-clone can
         count, or does not end with an extent of this node
     """
-    world, settings, size = (service.world, service.world.settings,
-                             request.size)
+    host, settings, size = service.host, service.host.settings, request.size
     largest = metadata.largest(settings.region_size)
     if size > largest:
         raise exceptions.PeerRefused(
             node=service.node, what=f'a volume of {size} bytes',
             reason=f'with its dmclone_region_size_kib none may have more '
             f'than {largest} bytes')
-    report = world.host.group.report()
+    report = host.group.report()
     if size % report.extent_size:
         # The copy would end with what another volume has left there.
         raise exceptions.PeerRefused(
             node=service.node, what=f'a volume of {size} bytes',
             reason=f'the extents of {report.name} have '
             f'{report.extent_size} bytes: it cannot be as large')
-    shared = world.host.meta_group.name == world.host.group.name
+    shared = host.meta_group.name == host.group.name
     meta = report if shared else _metadata_group(service)
     needed = metadata.size(size, settings.region_size
                            ).round_up(meta.extent_size)
