@@ -15,8 +15,9 @@ from tests.unit.fake import database as fake
 EXAMINED = 100
 
 # Tests that move volumes about in every way there is.
-SCENARIOS = ('test_relocation', 'test_chain', 'test_exchange',
-             'test_migration', 'test_service')
+SCENARIOS = ('relocation.test_relocation', 'relocation.test_chain',
+             'relocation.test_migration', 'service.test_service',
+             'test_exchange')
 
 
 class FleetTest(unittest.TestCase):
