@@ -5,15 +5,16 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import pathlib
+import random
 import re
 import shutil
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from lab import (config, database, guest, install, kernel, logs, remains,
-                 virtualenv)
+from lab import (config, database, guest, install, kernel, logs, programs,
+                 remains, virtualenv)
 from lab.compute import config as nova_config
 from lab.compute import database as nova_database
 from lab.compute.cloud import Cloud
@@ -237,6 +238,7 @@ class Lab(Servers):
                     / 'dmclone_faulty.py')
         shutil.copytree(virtualenv.CHECKOUT / 'etc', self.directory / 'etc',
                         dirs_exist_ok=True)
+        programs.install(self.directory)
 
     def _start_api(self) -> None:
         self.cinder_api.start()
@@ -360,28 +362,34 @@ class Lab(Servers):
         """Rows of one statement in Cinder's database, as its root."""
         return database.query(self.venv, self.mariadb.socket, statement)
 
-    def create_root(self, image: pathlib.Path | None = None, gib: int = 1,
-                    node: int = 1) -> str:
-        """A bootable volume on a node that begins with an image; its id.
-
-        Without an image it is that of lab.guest.
-        """
-        image = image or guest.build(install.cache_directory())
-        volume = self.create_clean(gib, node, image.read_bytes())
+    def create_root(self, node: int = 1) -> str:
+        """A bootable volume on a node: lab.guest, then zeros; its id."""
+        image = guest.build(install.cache_directory()).read_bytes()
+        volume = self._create(node, lambda device: (
+            f'blkdiscard -z {device} && '
+            f'dd bs=1M conv=fsync iflag=fullblock of={device}'), image)
         self.set_bootable(volume)
         return volume
 
-    def create_clean(self, gib: int, node: int, begin: bytes = b'') -> str:
-        """A volume on a node that holds ``begin`` and then zeros; its id.
+    def create_filled(self, node: int = 1) -> str:
+        """A volume on a node full of blocks that no guest wrote; its id.
 
-        A guest takes what a deleted volume has left for its own.
+        Unlike zeros they are missed.
         """
-        volume = self.create_volume(gib, node)
+        return self._create(node, lambda device: programs.command(
+            self.directory, 'blocks', 'fill', device,
+            random.randrange(1, 1 << 32)))
+
+    def _create(self, node: int, command: Callable[[str], str | list[str]],
+                input: bytes | None = None) -> str:
+        """A volume with contents.
+
+        A guest would take what a deleted volume has left for its own.
+        """
+        volume = self.create_volume(1, node)
         attachment, info = self.attach_volume(volume, node)
-        self.nodes[node - 1].run(
-            f'blkdiscard -z {info["device_path"]} && dd bs=1M conv=fsync '
-            f'iflag=fullblock of={info["device_path"]}', input=begin,
-            timeout=300)
+        self.nodes[node - 1].run(command(info['device_path']), input=input,
+                                 timeout=300)
         self.detach_volume(attachment)
         return volume
 

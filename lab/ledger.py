@@ -5,9 +5,9 @@ As a program it runs in a node: some processes write to a device, flush now
 and then, read again what they wrote, and say what is done. As a module it
 keeps what they said, and compares a copy of the device with it.
 
-Every sector says where it is, whose it is and which write it was part of, and
-has a checksum. A write is some sectors of a group. A run of the program has a
-number, the epoch; what its processes write follows from it. What they say:
+Every sector is a block of its own, see lab/blocks.py. A write is some sectors
+of a group, all of one process. A run of the program has a number, the epoch;
+what its processes write follows from it. What they say:
 
     R EPOCH             the device was flushed, before anything else
     F EPOCH PEN WRITE   the writes up to this one are flushed
@@ -18,29 +18,20 @@ number, the epoch; what its processes write follows from it. What they say:
 from __future__ import annotations
 
 import dataclasses
-import mmap
 import os
 import random
-import struct
 import sys
 import time
-import zlib
 from collections.abc import Iterator
 
-SECTOR = 512
+from lab import blocks
+from lab.blocks import NEVER, SECTOR, Stamp, Version
+
 GROUP = 16
 AREA = 8 << 20
 PENS = 3
 # The longest time before a flush in which nothing is written, in seconds.
 PAUSE = 1.0
-# Sector of the device, whose, epoch, pen, write.
-_STAMP = struct.Struct('<QQIIQ')
-_FILLING = random.Random(0).randbytes(SECTOR)
-_CHUNK = 1 << 20
-
-# Epoch and write; greater is later.
-Version = tuple[int, int]
-NEVER: Version = (0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,11 +87,9 @@ def sector_of(number: int, starts: list[int]) -> int:
     return starts[area] // SECTOR + within
 
 
-def _seal(where: int, owner: int, epoch: int, pen: int,
-          write: int) -> bytes:
-    body = _STAMP.pack(where, owner, epoch, pen, write)
-    body += _FILLING[len(body):-4]
-    return body + zlib.crc32(body).to_bytes(4, 'little')
+def _pen_of(number: int) -> int:
+    """Which process writes a sector, counted over all areas."""
+    return number // GROUP % PENS
 
 
 class Program:
@@ -109,90 +98,78 @@ class Program:
     def __init__(self, path: str, owner: int, size: int) -> None:
         self._owner = owner
         self._areas = areas(size)
-        self._handle = os.open(path, os.O_RDWR | os.O_DIRECT)
-        self._buffer = mmap.mmap(-1, _CHUNK)
+        self._device = blocks.Device(path, os.O_RDWR, SECTOR)
 
-    def _sector(self, number: int) -> int:
-        return sector_of(number, self._areas)
+    def _piece(self, number: int, count: int = 1) -> range:
+        """Sectors of the device, which are in one area."""
+        first = sector_of(number, self._areas)
+        return range(first, first + count)
 
-    def _seal(self, number: int, epoch: int, pen: int, write: int) -> bytes:
-        return _seal(self._sector(number), self._owner, epoch, pen, write)
+    def _put(self, epoch: int, turn: int, write: Write) -> None:
+        piece = self._piece(write.first, write.count)
+        self._device.write(piece, (
+            blocks.seal(Stamp(self._owner, sector, epoch, turn), SECTOR)
+            for sector in piece), write.durable)
 
     def fill(self) -> None:
         """Write all areas, as epoch 0, and flush."""
-        step = _CHUNK // SECTOR
+        step = blocks.CHUNK // SECTOR
         for first in range(0, len(self._areas) * AREA // SECTOR, step):
-            self._buffer[:] = b''.join(
-                self._seal(number, 0, 0, 0)
-                for number in range(first, first + step))
-            os.pwrite(self._handle, self._buffer,
-                      self._sector(first) * SECTOR)
-        os.fsync(self._handle)
+            self._put(0, 0, Write(first, step, False, False))
+        self._device.flush()
 
     def write(self, epoch: int, stop: str) -> None:
         """Write until there is a file ``stop``."""
-        os.fdatasync(self._handle)
+        self._device.flush()
         _say(f'R {epoch}')
         pens = []
         for number in range(PENS):
             pens.append(os.fork())
             if not pens[-1]:
+                self._device.own_memory()
                 self._run(epoch, number, stop)
                 os._exit(0)
         bad = [pen for pen in pens if os.waitpid(pen, 0)[1]]
         sys.exit(len(bad))
 
     def _run(self, epoch: int, number: int, stop: str) -> None:
-        # That of the parent is shared.
-        self._buffer = mmap.mmap(-1, _CHUNK)
         pen = Pen(epoch, number, len(self._areas) * AREA // SECTOR)
         written: dict[int, int] = {}
         turn = 0
         while not os.path.exists(stop):
             turn += 1
             write = pen[turn]
-            self._put(epoch, number, turn, write)
+            self._put(epoch, turn, write)
+            if write.durable:
+                _say(f'D {epoch} {number} {turn}')
             written.update((write.first + index, turn)
                            for index in range(write.count))
             if write.flush:
                 # So that a cut finds something in the cache more often.
                 time.sleep(random.random() * PAUSE)
-                os.fdatasync(self._handle)
+                self._device.flush()
                 _say(f'F {epoch} {number} {turn}')
                 where = pen[random.randint(1, turn)].first
-                self._look(epoch, number, where, written[where])
+                self._look(epoch, where, written[where])
         _say(f'W {epoch} {number} {turn}')
 
-    def _put(self, epoch: int, number: int, turn: int,
-             write: Write) -> None:
-        size = write.count * SECTOR
-        self._buffer[:size] = b''.join(
-            self._seal(write.first + index, epoch, number, turn)
-            for index in range(write.count))
-        with memoryview(self._buffer)[:size] as view:
-            os.pwritev(self._handle, [view],
-                       self._sector(write.first) * SECTOR,
-                       os.RWF_DSYNC if write.durable else 0)
-        if write.durable:
-            _say(f'D {epoch} {number} {turn}')
-
-    def _look(self, epoch: int, number: int, where: int,
-              turn: int) -> None:
+    def _look(self, epoch: int, where: int, turn: int) -> None:
         """Read a sector again that was written in this run."""
-        with memoryview(self._buffer)[:SECTOR] as view:
-            os.preadv(self._handle, [view], self._sector(where) * SECTOR)
-        found = self._buffer[:SECTOR]
-        if found != self._seal(where, epoch, number, turn):
-            _say(f'E sector {where}: {_STAMP.unpack_from(found)} in place of '
-                 f'{(self._sector(where), self._owner, epoch, number, turn)}')
+        piece = self._piece(where)
+        least = Stamp(self._owner, piece.start, epoch, turn)
+        (sector,) = self._device.read(piece)
+        verdict = blocks.judge(sector, least)
+        if verdict.kind:
+            _say(f'E sector {where}: {verdict}, wanted {least}')
 
     def copy(self, target: str) -> None:
         """Copy the areas to a file."""
         with open(target, 'wb') as file:
             for area in self._areas:
-                for at in range(0, AREA, _CHUNK):
-                    os.preadv(self._handle, [self._buffer], area + at)
-                    file.write(self._buffer)
+                begin = area // SECTOR
+                for piece in self._device.pieces(
+                        range(begin, begin + AREA // SECTOR)):
+                    file.writelines(self._device.read(piece))
 
 
 def _say(words: str) -> None:
@@ -268,36 +245,41 @@ class Ledger:
         """
         wrong = []
         for index, wanted in enumerate(self.wanted):
-            sector = copy[index * SECTOR:(index + 1) * SECTOR]
-            found, words = self.judge(index, sector)
-            if not words and found < wanted:
-                words = f'old: {found}'
-            if words:
-                wrong.append(f'sector {index}: {words}, wanted {wanted}')
+            found = self.judge(
+                index, copy[index * SECTOR:(index + 1) * SECTOR], wanted)
+            if found.kind:
+                wrong.append(f'sector {index}: {found}, wanted {wanted}')
             elif settled:
-                self.wanted[index] = found
+                self.wanted[index] = found.version
         return wrong
 
-    def judge(self, index: int, sector: bytes) -> tuple[Version, str]:
-        """Version of a sector, and what is wrong with it in any case."""
-        where, owner, epoch, pen, turn = _STAMP.unpack_from(sector)
-        if sector != _seal(where, owner, epoch, pen, turn):
-            return NEVER, 'zeros' if not any(sector) else 'torn'
-        if owner != self.owner:
-            return NEVER, f'foreign: of {owner}'
-        if where != sector_of(index, self._areas):
-            return NEVER, f'misplaced: of sector {where}'
-        if epoch > self.epoch:
-            return NEVER, f'future: {epoch}'
-        if epoch:
-            write = self._pen(epoch, pen)[turn]
-            if not write.first <= index < write.first + write.count:
-                return NEVER, f'misplaced: {epoch} {pen} {turn}'
-        return (epoch, turn), ''
+    def judge(self, index: int, sector: bytes,
+              wanted: Version = NEVER) -> blocks.Verdict:
+        """Whether a sector has a version, or a later one.
+
+        :param index: counted over all areas
+        """
+        where = sector_of(index, self._areas)
+        found = blocks.judge(sector, Stamp(self.owner, where, *wanted),
+                             latest=(self.epoch, sys.maxsize))
+        if found.kind or self._covers(found.version, index):
+            return found
+        return found._replace(kind='misplaced', detail=f'{found.stamp}')
+
+    def _covers(self, version: Version, index: int) -> bool:
+        """Whether a write has a sector; what filled the areas has all."""
+        epoch, turn = version
+        if not epoch:
+            return True
+        write = self._pen(epoch, _pen_of(index))[turn]
+        return write.first <= index < write.first + write.count
 
 
 def main() -> None:
-    """``ledger.py fill|write|copy DEVICE OWNER SIZE [EPOCH STOP|TARGET]``."""
+    """Run as ``ledger fill|write|copy DEVICE OWNER SIZE [MORE]...``.
+
+    More is the epoch and a file that stops it, or the target.
+    """
     verb, path, owner, size, *words = sys.argv[1:]
     program = Program(path, int(owner), int(size))
     if verb == 'fill':

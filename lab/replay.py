@@ -15,6 +15,7 @@ import pathlib
 import struct
 from collections.abc import Iterator
 
+from lab import blocks
 from lab import ledger
 from lab.disk import Entry, SECTOR, entries
 from lab.errors import LabError
@@ -32,7 +33,7 @@ _LEAF = 2
 # csum, most entries, entries, size of a value, block.
 _ARRAY = struct.Struct('<IIIIQ')
 # Older than anything: a sector that is not whole.
-_BROKEN: ledger.Version = (-1, -1)
+_BROKEN: blocks.Version = (-1, -1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,9 +181,9 @@ class Volume:
         self._changed = True
         self._local = False
 
-    def _version(self, index: int, sector: bytes) -> ledger.Version:
-        version, wrong = self._book.judge(index, sector)
-        return _BROKEN if wrong else version
+    def _version(self, index: int, sector: bytes) -> blocks.Version:
+        found = self._book.judge(index, sector)
+        return _BROKEN if found.kind else found.version
 
     def replay(self, log: int, story: Story,
                omitted: Entry | None = None) -> None:

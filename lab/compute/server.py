@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 import typing
 
-from lab import look
+from lab import look, programs
 from lab.errors import LabError
-from lab.guest import verify
 from lab.guest.console import Console, STOP
 from lab.processes import wait_for
 
@@ -152,14 +150,12 @@ class Server:
 
     def _compare(self, volume: str) -> list[str]:
         node = self.node
-        program = self._lab.directory / 'verify.py'
         record = self._lab.directory / f'{self.id}.txt'
-        shutil.copy(verify.__file__, program)
         record.write_text('\n'.join(self._texts.values()))
-        result = node.run(
-            ['python3', str(program), 'check',
-             f'/dev/mapper/{look.front(node.name, self.row(volume)[0])}',
-             str(record)], check=False, timeout=LIMIT)
+        device = look.front(node.name, self.row(volume)[0])
+        result = node.run(programs.command(
+            self._lab.directory, 'guest.verify', f'/dev/mapper/{device}',
+            record), check=False, timeout=LIMIT)
         record.unlink()
         if not result.stdout:
             raise LabError(f'{volume}: {result.stderr}')

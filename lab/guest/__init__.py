@@ -7,7 +7,7 @@ The image boots by BIOS from a virtio disk of any size, in 128 MB of memory
 and without hardware support. Behind the image the disk is the guest's data
 area; virtio disks plugged in later are so as a whole. guest.h says what it
 does and what it writes on the serial port, guest.c which keys change that.
-``verify.py check`` compares a disk with what the guest said.
+``verify.py`` compares a disk with what the guest said.
 """
 from __future__ import annotations
 

@@ -54,53 +54,45 @@ static uint64_t dice(void)
 
 static uint64_t where(uint64_t seq)
 {
-	return position(head.stamp.id, head.blocks, seq);
+	return position(head.stamp.owner, head.blocks, seq);
 }
 
 /* What is wrong with a block; NULL if nothing is.  wanted is a sequence
  * number, or 0 if it was not written since boot.
+ *
+ * A later one is no fault of the disk, as all up to "issued" were written:
+ * this memory has forgotten it. QEMU without KVM can lose what a guest stores
+ * while it is live-migrated (the race between TCG and the dirty bitmap that
+ * QEMU's commit 9458a9a1df1a narrows).
  */
-static const char *judge(const char *block, uint64_t index, uint64_t wanted)
+static const char *wrong_with(const char *block, uint64_t index,
+			      uint64_t wanted)
 {
+	struct stamp least = { DATA_MAGIC, head.stamp.owner, index, 0, wanted };
+	struct stamp filled = { DATA_MAGIC, head.fill, index, 0, 0 };
 	const struct stamp *stamp = (const void *)block;
+	const char *wrong = judge(block, &least, issued - 1);
 
-	if (zeros(block))
-		return wanted || head.fill ? "lost" : NULL;
-	if (!intact(block, DATA_MAGIC))
-		return "torn";
-	if (stamp->index != index)
-		return "misplaced";
-	if (!stamp->seq && head.fill && stamp->id == head.fill)
-		return wanted ? "old" : NULL;
-	if (stamp->id != head.stamp.id)
-		return "foreign";
-	if (where(stamp->seq) != index)
-		return "misplaced";
-	if (stamp->seq >= issued)
-		return "future";
-	/* A later one is no fault of the disk, as all up to "issued" were
-	 * written: this memory has forgotten it. QEMU without KVM can lose what
-	 * a guest stores while it is live-migrated (the race between TCG and
-	 * the dirty bitmap that QEMU's commit 9458a9a1df1a narrows).
-	 */
-	return stamp->seq < wanted ? "old" : NULL;
+	if (head.fill ? !judge(block, &filled, 0) : zeros(block))
+		return wanted ? "lost" : NULL;
+	return wrong || where(stamp->seq) == index ? wrong : "misplaced";
 }
 
 static void check(const char *block, uint64_t index)
 {
 	const struct stamp *stamp = (const void *)block;
 	uint64_t wanted = last[index] ? last[index] + first - 1 : 0;
-	const char *wrong = judge(block, index, wanted);
+	const char *wrong = wrong_with(block, index, wanted);
 
 	reads++;
 	if (wrong)
-		say("E %08x %llu %s %llu %llu %llu", head.stamp.id, U(now()),
+		say("E %08x %llu %s %llu %llu %llu", head.stamp.owner, U(now()),
 		    wrong, U(index), U(stamp->seq), U(wanted));
 }
 
 static void stalled(uint64_t ms)
 {
-	say("W %08x %llu", head.stamp.id, U(ms));
+	say("W %08x %llu", head.stamp.owner, U(ms));
 }
 
 static int flush(void)
@@ -116,7 +108,7 @@ static void report_flushed(void)
 {
 	if (flushed < first)
 		return;
-	say("F %08x %llu %llu", head.stamp.id, U(first), U(flushed));
+	say("F %08x %llu %llu", head.stamp.owner, U(first), U(flushed));
 	reported = now();
 }
 
@@ -144,7 +136,7 @@ static void leave_if_unplugged(void)
 {
 	if (present(name))
 		return;
-	say("G %08x %s", head.stamp.id, name);
+	say("G %08x %s", head.stamp.owner, name);
 	_exit(0);
 }
 
@@ -158,14 +150,14 @@ static void begin_again(void)
 	/* Long enough for the kernel to say that the disk was unplugged. */
 	pause_ms(1000);
 	leave_if_unplugged();
-	say("E %08x %llu %s %llu %d", head.stamp.id, U(now()), trouble.what,
+	say("E %08x %llu %s %llu %d", head.stamp.owner, U(now()), trouble.what,
 	    U(trouble.index), trouble.error);
 }
 
 static void queue_write(uint64_t seq)
 {
 	uint64_t index = where(seq);
-	struct stamp stamp = { DATA_MAGIC, head.stamp.id, index, seq };
+	struct stamp stamp = { DATA_MAGIC, head.stamp.owner, index, 0, seq };
 	char *block = batch_write(index);
 
 	memcpy(block, noise, BLOCK);
@@ -212,7 +204,7 @@ static void cycle(enum mode pace)
 		slowest_at = start;
 	}
 	if (now() - period >= PERIOD_MS) {
-		say("S %08x %llu %llu %llu %llu", head.stamp.id, U(slowest),
+		say("S %08x %llu %llu %llu %llu", head.stamp.owner, U(slowest),
 		    U(slowest_at), U(next - first), U(reads));
 		period = now();
 		slowest = 0;
@@ -242,7 +234,7 @@ static void finish(int thorough)
 		begin_again();
 	report_flushed();
 	checked = thorough ? read_all() : 0;
-	say("Q %08x %llu %llu %llu", head.stamp.id, U(first), U(flushed),
+	say("Q %08x %llu %llu %llu", head.stamp.owner, U(first), U(flushed),
 	    U(checked));
 }
 
@@ -255,7 +247,7 @@ static void take_header(const char *block, uint64_t index)
 		if (found->stamp.seq > head.stamp.seq)
 			head = *found;
 	} else if (!index && intact(block, DATA_MAGIC) && !found->stamp.seq) {
-		head.fill = found->stamp.id;
+		head.fill = found->stamp.owner;
 	} else if (!index) {
 		strange = !zeros(block);
 	}
@@ -273,7 +265,7 @@ static const char *open_header(uint64_t blocks)
 		if (strange)
 			return "contents";
 		memcpy(head.stamp.magic, HEADER_MAGIC, 4);
-		head.stamp.id = dice() | 1;
+		head.stamp.owner = dice() | 1;
 		head.blocks = blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS;
 	}
 	if (head.blocks > blocks || head.blocks < MIN_BLOCKS)
@@ -329,13 +321,13 @@ int work(const char *disk)
 	roll_dice();
 	wrong = open_disk();
 	if (wrong) {
-		say("E %08x %llu header %s %s %d", head.stamp.id, U(now()),
+		say("E %08x %llu header %s %s %d", head.stamp.owner, U(now()),
 		    name, wrong, trouble.error);
 		return 1;
 	}
 	last = mmap(NULL, head.blocks * sizeof(*last), PROT_READ | PROT_WRITE,
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	say("B %08x %s %llu %llu %08x %u %llu %llu", head.stamp.id, name,
+	say("B %08x %s %llu %llu %08x %u %llu %llu", head.stamp.owner, name,
 	    U(offset / BLOCK), U(head.blocks), head.fill, head.boots,
 	    U(first), U(now()));
 	period = now();

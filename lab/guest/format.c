@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What blocks look like and where they are, see guest.h; verify.py has the
- * same.
+ * What blocks look like and what may be wrong with them (lab/blocks.py), and
+ * where they are (verify.py).
  */
 #include "guest.h"
 
@@ -78,4 +78,20 @@ int intact(const char *block, const char *magic)
 int zeros(const char *block)
 {
 	return !*block && !memcmp(block, block + 1, BLOCK - 1);
+}
+
+const char *judge(const char *block, const struct stamp *least,
+		  uint64_t latest)
+{
+	const struct stamp *stamp = (const void *)block;
+
+	if (!intact(block, DATA_MAGIC))
+		return zeros(block) ? "lost" : "torn";
+	if (stamp->index != least->index)
+		return "misplaced";
+	if (stamp->owner != least->owner)
+		return "foreign";
+	if (stamp->epoch != least->epoch || stamp->seq > latest)
+		return "future";
+	return stamp->seq < least->seq ? "old" : NULL;
 }

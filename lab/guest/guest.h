@@ -8,15 +8,15 @@
  * what blocks look like.
  *
  * A disk's data area (all of the disk, or what is behind the boot partition)
- * is a row of 4 KiB blocks.  The first two hold the header in turn, the others
- * data.  Each sector of a block begins with a stamp, the last four bytes of a
- * block are the CRC-32 of all before; numbers are little endian.
+ * is a row of 4 KiB blocks as lab/blocks.py has them.  The first two hold the
+ * header in turn, the others data.
  *
- * Every write has a sequence number, from which its block follows.  A boot
+ * Every write has a sequence number, from which its block follows; the epoch
+ * is always 0, as the numbers go on from boot to boot.  A boot
  * begins with a number that no earlier boot can have used: the header has a
  * limit that is moved (and flushed) before a number beyond it is used.  A
  * block that was never written holds zeros, or sequence number 0 of another
- * disk id, if the disk was filled so ("verify.py fill").
+ * disk id, if the disk was filled so (lab/blocks.py).
  *
  * Lines on the serial port, numbers in decimal, ids in hex, times in ms since
  * boot; the four digits behind the star are the end of the CRC-32 of what is
@@ -49,13 +49,13 @@
 #define DEPTH 64
 /* Blocks that hold the header in turn; data is behind them. */
 #define HEADERS 2
-#define DATA_MAGIC "DMGB"
-#define HEADER_MAGIC "DMGH"
+#define DATA_MAGIC "DMCB"
+#define HEADER_MAGIC "DMCH"
 
 struct stamp {
 	char magic[4];
-	uint32_t id;
-	uint64_t index, seq;
+	uint32_t owner;
+	uint64_t index, epoch, seq;
 };
 
 /* Begins a header block in place of the first stamp. */
@@ -141,3 +141,9 @@ void seal(char *block, const void *begin, unsigned int size);
 int intact(const char *block, const char *magic);
 
 int zeros(const char *block);
+
+/* What is wrong with a block that has to be least, or a later one up to
+ * sequence number latest; NULL if nothing is.
+ */
+const char *judge(const char *block, const struct stamp *least,
+		  uint64_t latest);

@@ -1,35 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a disk has what the guest said it had made durable.
 
-It needs nothing but Python, so that it also runs in a node. What is on a disk
-and what the lines of the console mean is said in guest.h.
+It needs nothing but Python and lab/blocks.py, so that it also runs in a node.
+What is on a disk and what the lines of the console mean is said in guest.h.
 """
 from __future__ import annotations
 
-import argparse
 import collections
 import dataclasses
-import itertools
 import json
-import mmap
-import os
 import re
-import stat
 import struct
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-BLOCK = 4096
-SECTOR = 512
+from lab import blocks
+from lab.blocks import SECTOR, Stamp
+
 HEADERS = 2
-CHUNK = 1 << 20
-STAMP = struct.Struct('<4sIQQ')
-_DATA, _HEADER = b'DMGB', b'DMGH'
-_HEADER_MORE = struct.Struct('<QQII')
+HEADER_MORE = struct.Struct('<QQII')
+# A disk with one partition that a guest boots from.
+_SIGNATURE, _SIGNATURE_AT, _PARTITION_AT = b'DMGD', 440, 454
 _CLUSTERS, _CLUSTER = 64, 16
 _MASK = (1 << 64) - 1
-_ZEROS = bytes(BLOCK)
 _LINE = re.compile(r'@([A-Z] [^@*\n]*) \*([0-9a-f]{4})')
 _BEGIN = re.compile(r'@[A-Z] ')
 _MOST = 50
@@ -59,32 +53,6 @@ class Positions:
         return HEADERS + where % self._data
 
 
-def seal(begin: bytes, noise: bytes) -> bytes:
-    """A whole block.
-
-    :param begin: its stamp, and what more the first sector begins with
-    :param noise: what it holds elsewhere (a block)
-    """
-    block = bytearray(noise)
-    for at in range(0, BLOCK, SECTOR):
-        block[at:at + STAMP.size] = begin[:STAMP.size]
-    block[:len(begin)] = begin
-    block[-4:] = zlib.crc32(memoryview(block)[:-4]).to_bytes(4, 'little')
-    return bytes(block)
-
-
-def data_block(disk: int, index: int, seq: int,
-               noise: bytes = _ZEROS) -> bytes:
-    """The block that ``disk`` has at ``index`` after the write ``seq``."""
-    return seal(STAMP.pack(_DATA, disk, index, seq), noise)
-
-
-def _intact(block: bytes, magic: bytes) -> bool:
-    return (block.startswith(magic) and
-            zlib.crc32(memoryview(block)[:-4]).to_bytes(4, 'little')
-            == block[-4:])
-
-
 @dataclasses.dataclass(frozen=True)
 class Header:
     """What a disk says about itself.
@@ -106,10 +74,11 @@ class Header:
     @classmethod
     def parse(cls, block: bytes, index: int) -> Header | None:
         """None if the block ``index`` is not an intact header."""
-        _, disk, where, version = STAMP.unpack_from(block)
-        if not _intact(block, _HEADER) or where != index:
+        stamp = blocks.unseal(block, blocks.HEADER)
+        if not stamp or stamp.block != index:
             return None
-        return cls(disk, version, *_HEADER_MORE.unpack_from(block, STAMP.size))
+        return cls(stamp.owner, stamp.sequence,
+                   *HEADER_MORE.unpack_from(blocks.more(block)))
 
 
 class Record:
@@ -228,168 +197,94 @@ class Judge:
                wanted: int) -> tuple[str, str]:
         """What a block is, and what is wrong with that."""
         header = self._header
-        if block == _ZEROS:
-            return ('lost', 'zeros') if wanted or header.fill else (
-                'blank', '')
-        if not _intact(block, _DATA):
-            return 'torn', _sectors(block)
-        _, disk, where, seq = STAMP.unpack_from(block)
-        if where != index:
-            return 'misplaced', f'of block {where} of {disk:08x}'
-        if header.fill and disk == header.fill and not seq:
+        kind, detail, stamp = blocks.judge(
+            block, Stamp(header.disk, index, sequence=wanted),
+            latest=(0, header.limit))
+        if kind == 'lost' and not wanted and not header.fill:
+            return 'blank', ''
+        if header.fill and stamp == Stamp(header.fill, index):
             return ('lost', 'never written') if wanted else ('filled', '')
-        if disk != header.disk:
-            return 'foreign', f'of disk {disk:08x}'
-        if self._position(seq) != index:
-            return 'misplaced', f'{seq} is of block {self._position(seq)}'
-        if seq > header.limit:
-            return 'future', f'{seq}, the limit is {header.limit}'
-        if seq < wanted:
-            return 'old', f'{seq}'
-        return 'later' if 0 < wanted < seq else 'written', ''
+        if kind or not stamp:
+            return kind, detail
+        place = self._position(stamp.sequence)
+        if place != index:
+            return 'misplaced', f'{stamp} is of block {place}'
+        return 'later' if 0 < wanted < stamp.sequence else 'written', ''
 
 
-def _sectors(block: bytes) -> str:
-    """The sequence numbers in the sectors of a torn block."""
-    words = []
-    for at in range(0, BLOCK, SECTOR):
-        magic, disk, index, seq = STAMP.unpack_from(block, at)
-        known = magic in (_DATA, _HEADER)
-        words.append(f'{disk:08x}/{index}/{seq}' if known else
-                     'other' if any(block[at:at + SECTOR]) else 'zeros')
-    return 'sectors: ' + ', '.join(
-        f'{len(list(group))} {word}'
-        for word, group in itertools.groupby(words))
-
-
-class Area:
-    """The data area of a disk, open for reading or writing.
-
-    It is all of the disk, or what is behind the partition of a boot disk.
+class Area(blocks.Device):
+    """The data area of a disk: all of it, or what is behind the partition.
 
     :param path: a block device, or the file that is one in a guest
     """
 
-    def __init__(self, path: str, flags: int = os.O_RDONLY) -> None:
-        if stat.S_ISBLK(os.stat(path).st_mode):
-            flags |= os.O_DIRECT
-        self.handle = os.open(path, flags)
-        self.buffer = mmap.mmap(-1, CHUNK)
-        size = os.lseek(self.handle, 0, os.SEEK_END)
-        os.preadv(self.handle, [self.buffer], 0)
-        self.offset = 0
-        if self.buffer[440:444] == b'DMGD':
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        (first,) = self.read(range(1))
+        if first[_SIGNATURE_AT:].startswith(_SIGNATURE):
             self.offset = SECTOR * sum(
-                struct.unpack_from('<II', self.buffer, 454))
-        self.blocks = (size - self.offset) // BLOCK
-
-    def read(self, index: int, count: int) -> bytes:
-        """Some blocks, at most a chunk."""
-        with memoryview(self.buffer)[:count * BLOCK] as view:
-            os.preadv(self.handle, [view], self.offset + index * BLOCK)
-        return self.buffer[:count * BLOCK]
-
-    def chunks(self, blocks: int) -> Iterator[range]:
-        """The area in pieces that one read can get, without the headers."""
-        step = CHUNK // BLOCK
-        for begin in range(HEADERS, blocks, step):
-            yield range(begin, min(begin + step, blocks))
+                struct.unpack_from('<II', first, _PARTITION_AT))
 
 
 def _find_header(area: Area, report: Report) -> Header | None:
-    blocks = [area.read(index, 1) for index in range(HEADERS)]
+    begin = area.read(range(HEADERS))
     found = [Header.parse(block, index)
-             for index, block in enumerate(blocks)]
+             for index, block in enumerate(begin)]
     best = max((header for header in found if header), default=None,
                key=lambda header: header.version)
     if not best:
         report.add('no header')
-    elif best.blocks > area.blocks:
-        report.add(f'{best.blocks} blocks became {area.blocks}')
+    elif best.blocks > area.count:
+        report.add(f'{best.blocks} blocks became {area.count}')
         return None
     elif best.version > 1 and None in found:
         index = found.index(None)
-        report.add(f'header {index}: torn: {_sectors(blocks[index])}')
+        report.add(f'header {index}: torn: sectors: '
+                   f'{blocks.sectors(begin[index])}')
     return best
 
 
-def check(path: str, record: Record, everything: bool = True) -> Report:
+def check(path: str, record: Record) -> Report:
     """Compare a disk with the record of the guest that had it.
 
     Nothing may be writing to the disk, and the record must not be newer than
     what is on it. Raises OSError if the headers cannot be read.
-
-    :param everything: also look at the blocks of which the record says nothing
     """
     report = Report()
-    area = Area(path)
-    try:
+    with Area(path) as area:
         header = _find_header(area, report)
         for disk, error in record.errors:
             if not header or disk in (0, header.disk):
                 report.add(f'the guest says: {error}')
         if header:
-            expected = wanted(record, header, report)
-            judge = Judge(header, expected, report)
-            single = (range(index, index + 1) for index in sorted(expected))
-            for piece in area.chunks(header.blocks) if everything else single:
+            judge = Judge(header, wanted(record, header, report), report)
+            for piece in area.pieces(range(HEADERS, header.blocks)):
                 _check_piece(area, piece, judge, report)
-    finally:
-        os.close(area.handle)
     return report
 
 
 def _check_piece(area: Area, piece: range, judge: Judge,
                  report: Report) -> None:
     try:
-        data = area.read(piece.start, len(piece))
+        found = area.read(piece)
     except OSError as exc:
         report.add(f'blocks {piece.start} to {piece.stop - 1}: {exc}')
         return
-    for number, index in enumerate(piece):
-        judge(index, data[number * BLOCK:(number + 1) * BLOCK])
-
-
-def fill(path: str, disk: int) -> None:
-    """Fill a disk before a guest gets it, so that nothing on it is zeros.
-
-    :param disk: the id in the blocks, not 0
-    """
-    area = Area(path, os.O_RDWR)
-    noise = os.urandom(BLOCK)
-    try:
-        for piece in [range(HEADERS), *area.chunks(area.blocks)]:
-            data = b''.join(data_block(disk, index, 0, noise)
-                            for index in piece)
-            area.buffer[:len(data)] = data
-            with memoryview(area.buffer)[:len(data)] as view:
-                os.pwritev(area.handle, [view],
-                           area.offset + piece.start * BLOCK)
-        os.fsync(area.handle)
-    finally:
-        os.close(area.handle)
+    for index, block in zip(piece, found):
+        judge(index, block)
 
 
 def main() -> None:
-    """``check`` prints a report as JSON; the exit status is 1 if wrong."""
-    parser = argparse.ArgumentParser()
-    commands = parser.add_subparsers(dest='command', required=True)
-    checker = commands.add_parser('check')
-    checker.add_argument('disk')
-    checker.add_argument('record', nargs='+', help='-: standard input')
-    checker.add_argument('--acknowledged-only', action='store_true')
-    filler = commands.add_parser('fill')
-    filler.add_argument('disk')
-    filler.add_argument('id', type=lambda text: int(text, 16))
-    args = parser.parse_args()
-    if args.command == 'fill':
-        fill(args.disk, args.id)
-        return
+    """Run as ``verify DISK RECORD...``.
+
+    Prints a report as JSON; the exit status is 1 if something is wrong.
+    """
+    disk, *names = sys.argv[1:]
     texts = []
-    for name in args.record:
-        with open(0 if name == '-' else name, errors='replace') as file:
+    for name in names:
+        with open(name, errors='replace') as file:
             texts.append(file.read())
-    report = check(args.disk, Record(*texts), not args.acknowledged_only)
+    report = check(disk, Record(*texts))
     print(json.dumps(vars(report), indent=1))
     sys.exit(report.wrong > 0)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import pathlib
 import random
+import shlex
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator
 
-from lab import FAULTY_DRIVER, LabError, RestError
+from lab import FAULTY_DRIVER, LabError, RestError, blocks, programs
 from lab.processes import wait_for
 from tests.functional import checker
 from tests.functional import environment
@@ -59,24 +61,28 @@ class Attachment:
 class Image:
     """What a volume has to contain."""
 
-    def __init__(self, lab_folder: str, size: int = GIB) -> None:
-        self.seed = random.randrange(1, 10**6)
-        self.size = size
-        self.over: list[list[int]] = []
-        self._program = f'/usr/bin/python3 {lab_folder}/blocks.py'
+    def __init__(self, directory: pathlib.Path, size: int = GIB) -> None:
+        self._owner = random.randrange(1, 1 << 32)
+        self._size = size
+        self._writes: list[blocks.Write] = []
+        self._directory = directory
+
+    def _command(self, verb: str, at: Attachment,
+                 *words: object) -> list[str]:
+        return programs.command(self._directory, 'blocks', verb, at.path,
+                                self._owner, *words)
 
     def fill(self, at: Attachment) -> None:
         """Write the whole device."""
-        at.node.run(f'{self._program} fill {at.path} {self.seed} '
-                    f'{self.size}', timeout=LONG_SECONDS)
+        at.node.run(self._command('fill', at),
+                    timeout=LONG_SECONDS)
 
     def write_command(self, at: Attachment, first: int, count: int,
                       step: int = 1) -> str:
         """A command that writes blocks; it counts as written from now."""
-        seed = random.randrange(1, 10**6)
-        self.over.append([seed, first, count, step])
-        return (f'{self._program} write {at.path} {seed} {first} {count} '
-                f'{step}')
+        self._writes.append((first, count, step))
+        return shlex.join(self._command('write', at, len(self._writes),
+                                        first, count, step))
 
     def write(self, at: Attachment, first: int, count: int,
               step: int = 1) -> None:
@@ -87,19 +93,19 @@ class Image:
     def difference(self, at: Attachment, first: int = 0,
                    size: int | None = None) -> str:
         """How the device differs from what it has to contain, in words."""
-        return self._compare(at, f'verify {at.path} {self.seed} {first} '
-                             f'{size or self.size}')
+        return self._compare('all', at, first, size or self._size)
 
     def blocks_difference(self, at: Attachment) -> str:
         """The same for the blocks of ``write`` alone."""
-        return self._compare(at, f'blocks {at.path}')
+        return self._compare('written', at)
 
-    def _compare(self, at: Attachment, words: str) -> str:
-        over = ' '.join(','.join(str(n) for n in words)
-                        for words in self.over)
-        result = at.node.run(f'{self._program} {words} {over}', check=False,
-                             timeout=LONG_SECONDS)
-        return result.stderr.strip()
+    def _compare(self, verb: str, at: Attachment, *numbers: int) -> str:
+        writes = [','.join(map(str, write)) for write in self._writes]
+        result = at.node.run(self._command(verb, at, *numbers, *writes),
+                             check=False, timeout=LONG_SECONDS)
+        # One that was killed has said nothing.
+        return result.stderr.strip() or (
+            f'status {result.code}' if result.code else '')
 
 
 def login(node: LabNode, info: dict[str, typing.Any],
@@ -292,7 +298,7 @@ class FunctionalTest(faults.Faults):
 
     def image(self, size: int = GIB) -> Image:
         """Contents for a volume."""
-        return Image(str(self.lab.directory), size)
+        return Image(self.lab.directory, size)
 
     def attach(self, volume: str, node: LabNode,
                attachment: str | None = None) -> Attachment:

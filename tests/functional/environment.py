@@ -59,8 +59,6 @@ def lab(volatile: bool = False, driver: str = FAULTY_DRIVER) -> Lab:
             backend={'volume_clear': 'none', 'lab_gib': gib(volatile)},
             default={'rpc_response_timeout': 100,
                      'backend_stats_polling_interval': STATS_SECONDS}))
-    shutil.copy(pathlib.Path(__file__).with_name('blocks.py'),
-                found.directory / 'blocks.py')
     return found
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import http.client
 import pathlib
-import shutil
 import typing
 
-from lab import RestError, ledger
+from lab import RestError, ledger, programs
 from lab.errors import LabError
 from lab.processes import wait_for
 from tests.functional import base
@@ -73,8 +72,6 @@ class Server:
         self._command: Command | None = None
         self._said = 0
         self._files = pathlib.Path(lab.directory, f'server{owner}')
-        self._program = f'{lab.directory}/ledger.py'
-        shutil.copy(ledger.__file__, self._program)
 
     # -- requests -----------------------------------------------------------
 
@@ -124,9 +121,8 @@ class Server:
         if not path:
             assert self.at
             path = self.at.path
-        return ['/usr/bin/python3', self._program, verb, path,
-                str(self.ledger.owner), str(self.ledger.size),
-                *map(str, more)]
+        return programs.command(self._lab.directory, 'ledger', verb, path,
+                                self.ledger.owner, self.ledger.size, *more)
 
     def fill(self) -> None:
         """Write everything once."""

@@ -93,8 +93,8 @@ class NovaTest(testtools.TestCase):
         return server
 
     def volume(self, node: int) -> str:
-        """A volume on a node."""
-        volume = self.lab.create_clean(1, node)
+        """A volume on a node, filled."""
+        volume = self.lab.create_filled(node)
         self.volumes.append(volume)
         return volume
 

@@ -8,6 +8,7 @@ import tempfile
 import unittest
 from unittest import mock
 
+from lab import blocks
 from lab import ledger
 
 SIZE = 64 << 20
@@ -28,7 +29,7 @@ class LedgerTest(unittest.TestCase):
         with self.path.open('wb') as file:
             file.truncate(SIZE)
         self.program = ledger.Program(str(self.path), OWNER, SIZE)
-        self.addCleanup(os.close, self.program._handle)
+        self.addCleanup(os.close, self.program._device._handle)
         self.program.fill()
         self.ledger = ledger.Ledger(OWNER, SIZE)
         self.ledger.epoch = 2
@@ -38,12 +39,12 @@ class LedgerTest(unittest.TestCase):
         self.addCleanup(patch.stop)
 
     def pen(self, epoch: int = 1) -> ledger.Pen:
-        return ledger.Pen(epoch, 0, len(self.copy()) // ledger.SECTOR)
+        return ledger.Pen(epoch, 0, len(self.copy()) // blocks.SECTOR)
 
     def write(self, turn: int, epoch: int = 1) -> ledger.Write:
         """Let the first pen make a write; returns it."""
         write = self.pen(epoch)[turn]
-        self.program._put(epoch, 0, turn, write)
+        self.program._put(epoch, turn, write)
         return write
 
     def copy(self) -> bytes:
@@ -51,14 +52,24 @@ class LedgerTest(unittest.TestCase):
         self.program.copy(str(target))
         return target.read_bytes()
 
+    def seal(self, sector: int, epoch: int, turn: int,
+             owner: int = OWNER) -> bytes:
+        where = self.program._piece(sector).start
+        return blocks.seal(blocks.Stamp(owner, where, epoch, turn),
+                           blocks.SECTOR)
+
     def put(self, sector: int, data: bytes) -> None:
-        at = self.program._sector(sector) * ledger.SECTOR
+        at = self.program._piece(sector).start * blocks.SECTOR
         with self.path.open('r+b') as file:
             file.seek(at)
             file.write(data)
 
+    def stamp(self, sector: int) -> blocks.Stamp:
+        """What it was filled with."""
+        return blocks.Stamp(OWNER, self.program._piece(sector).start)
+
     def get(self, sector: int) -> bytes:
-        return self.copy()[sector * ledger.SECTOR:][:ledger.SECTOR]
+        return self.copy()[sector * blocks.SECTOR:][:blocks.SECTOR]
 
     def findings(self, settled: bool = False) -> str:
         return '\n'.join(self.ledger.compare(self.copy(), settled))
@@ -69,7 +80,7 @@ class LedgerTest(unittest.TestCase):
     def test_what_was_not_flushed_may_be_there_or_not(self) -> None:
         write = self.write(1)
         self.assertEqual('', self.findings())
-        self.put(write.first, self.program._seal(write.first, 0, 0, 0))
+        self.put(write.first, self.seal(write.first, 0, 0))
         self.assertEqual('', self.findings())
 
     def test_what_was_flushed_is_missed(self) -> None:
@@ -77,7 +88,8 @@ class LedgerTest(unittest.TestCase):
         for turn in (1, 2):
             self.write(turn)
         self.ledger.take('F 1 0 3\n')
-        self.assertIn(f'sector {write.first}: old: (0, 0), wanted (1, 3)',
+        self.assertIn(f'sector {write.first}: old: {self.stamp(write.first)}, '
+                      'wanted (1, 3)',
                       self.findings())
         self.write(3)
         self.assertEqual('', self.findings())
@@ -88,7 +100,7 @@ class LedgerTest(unittest.TestCase):
         self.ledger.take('D 1 0 3\n')
         self.assertEqual('', self.findings())
         write = self.pen()[3]
-        self.put(write.first, self.program._seal(write.first, 0, 0, 0))
+        self.put(write.first, self.seal(write.first, 0, 0))
         self.assertIn('old', self.findings())
 
     def test_what_was_done_counts_from_the_next_flush(self) -> None:
@@ -100,42 +112,43 @@ class LedgerTest(unittest.TestCase):
     def test_what_is_settled_stays(self) -> None:
         write = self.write(1)
         self.assertEqual('', self.findings(settled=True))
-        self.put(write.first, self.program._seal(write.first, 0, 0, 0))
-        self.assertIn('old: (0, 0), wanted (1, 1)', self.findings())
+        self.put(write.first, self.seal(write.first, 0, 0))
+        self.assertIn(f'old: {self.stamp(write.first)}, wanted (1, 1)',
+                      self.findings())
 
     def test_zeros(self) -> None:
-        self.put(9, bytes(ledger.SECTOR))
-        self.assertIn('sector 9: zeros', self.findings())
+        self.put(9, bytes(blocks.SECTOR))
+        self.assertIn('sector 9: lost: zeros', self.findings())
 
     def test_torn_within_a_sector(self) -> None:
-        self.put(9, self.get(9)[:100] + bytes(ledger.SECTOR - 100))
+        self.put(9, self.get(9)[:100] + bytes(blocks.SECTOR - 100))
         self.assertIn('sector 9: torn', self.findings())
 
     def test_foreign(self) -> None:
-        self.program._owner = 8
-        self.put(9, self.program._seal(9, 0, 0, 0))
-        self.assertIn('sector 9: foreign: of 8', self.findings())
+        self.put(9, self.seal(9, 0, 0, owner=8))
+        self.assertIn('sector 9: foreign: 8/', self.findings())
 
     def test_misplaced(self) -> None:
         self.put(9, self.get(10))
-        self.assertIn('sector 9: misplaced: of sector 10', self.findings())
+        self.assertIn('sector 9: misplaced: 7/10/', self.findings())
 
     def test_a_write_that_was_elsewhere(self) -> None:
         write = self.pen()[1]
         other = (write.first + ledger.GROUP) % 4096
-        self.put(other, self.program._seal(other, 1, 0, 1))
-        self.assertIn(f'sector {other}: misplaced: 1 0 1', self.findings())
+        self.put(other, self.seal(other, 1, 1))
+        self.assertIn(f'sector {other}: misplaced: 7/{other}/1/1',
+                      self.findings())
 
     def test_a_run_that_never_was(self) -> None:
-        self.put(9, self.program._seal(9, 3, 0, 1))
-        self.assertIn('sector 9: future: 3', self.findings())
+        self.put(9, self.seal(9, 3, 1))
+        self.assertIn('sector 9: future: 7/9/3/1', self.findings())
 
     def test_what_a_run_read(self) -> None:
         write = self.write(1)
-        self.program._look(1, 0, write.first, 1)
+        self.program._look(1, write.first, 1)
         self.assertFalse([call for call in self.said.mock_calls
                           if call.args[0].startswith('E')])
-        self.program._look(1, 0, write.first, 2)
+        self.program._look(1, write.first, 2)
         self.ledger.take(self.said.call_args.args[0])
         self.assertEqual(1, len(self.ledger.findings))
 

@@ -9,6 +9,7 @@ import tempfile
 import unittest
 from unittest import mock
 
+from lab import blocks
 from lab import disk
 from lab import ledger
 from lab import replay
@@ -95,8 +96,9 @@ class VolumeTest(unittest.TestCase):
 
     def content(self, first: int, count: int, epoch: int = 0,
                 turn: int = 0) -> bytes:
-        return b''.join(ledger._seal(sector, OWNER, epoch, 0, turn)
-                        for sector in range(first, first + count))
+        return b''.join(
+            blocks.seal(blocks.Stamp(OWNER, sector, epoch, turn), SECTOR)
+            for sector in range(first, first + count))
 
     def metadata(self, bits: int) -> None:
         self.written.add(METADATA.begin, metadata(bits))
