@@ -3,7 +3,7 @@
 
     with Lab('demo', nodes=2) as lab:
         volume = lab.create_volume(1, node=1)
-        attachment, info = lab.attach_volume(volume, node=2)
+        at = lab.attach_volume(volume, node=2)
         lab.nodes[1].run('dmsetup table')
         lab.openstack('volume', 'show', volume)
         lab.sql('SELECT host, provider_id FROM volumes')

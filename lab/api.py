@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab import config
+from lab.attached import AttachedVolume
 from lab.errors import LabError
 from lab.network import Network, mgmt_address
 from lab.processes import wait_for
 from lab.rest import Client, RestError
+
+if TYPE_CHECKING:
+    from lab.lab import LabNode
 
 
 def connector(node: int) -> dict[str, Any]:
@@ -24,7 +28,12 @@ def connector(node: int) -> dict[str, Any]:
 
 
 class Api:
-    """Requests to Cinder as the administrator."""
+    """Requests to Cinder as the administrator.
+
+    :ivar nodes: of the lab; requests have their numbers, from 1
+    """
+
+    nodes: list[LabNode]
 
     def __init__(self, network: Network) -> None:
         self.client = Client(network)
@@ -110,22 +119,32 @@ class Api:
         self.cinder('POST', f'/attachments/{attachment}/action',
                     {'os-complete': None})
 
-    def attach_volume(self, volume: str, node: int,
-                      instance: str | None = None
-                      ) -> tuple[str, dict[str, Any]]:
-        """All three steps of Nova; attachment id and connection info."""
-        attachment = self.reserve(volume, instance)
-        info = self.connect(attachment, node)
-        self.complete(attachment)
-        return attachment, info
+    def connected(self, attachment: str, volume: str,
+                  node: int) -> AttachedVolume:
+        """Tell an attachment its connector, and where the device is then."""
+        return self._at(attachment, volume, node,
+                        self.connect(attachment, node))
 
-    def attach_at_once(self, volume: str, node: int, instance: str
-                       ) -> tuple[str, dict[str, Any]]:
+    def attach_volume(self, volume: str, node: int,
+                      attachment: str | None = None) -> AttachedVolume:
+        """All three steps of Nova, or those behind reserve()."""
+        at = self.connected(attachment or self.reserve(volume), volume, node)
+        self.complete(at.id)
+        return at
+
+    def attach_at_once(self, volume: str, node: int,
+                       instance: str) -> AttachedVolume:
         """Attach where a server is about to go; it is not complete then."""
         answer = self.cinder('POST', '/attachments', {'attachment': {
             'volume_uuid': volume, 'instance_uuid': instance,
             'connector': connector(node)}})['attachment']
-        return str(answer['id']), dict(answer['connection_info'])
+        return self._at(str(answer['id']), volume, node,
+                        answer['connection_info'])
+
+    def _at(self, attachment: str, volume: str, node: int,
+            info: dict[str, Any]) -> AttachedVolume:
+        return AttachedVolume(attachment, volume, self.nodes[node - 1],
+                              info['device_path'])
 
     def detach_volume(self, attachment: str,
                       timeout: float = 600) -> None:

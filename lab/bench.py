@@ -10,9 +10,10 @@ import time
 
 from lab import account, entry, figures, install, kernel, logs, races
 from lab.account import Cost
+from lab.attached import AttachedVolume
 from lab.figures import Aim, Figure
 from lab.lab import Lab
-from lab.measure import Bench, Place
+from lab.measure import Bench
 from lab.node import Size
 from lab.show import expect
 
@@ -65,25 +66,25 @@ class Suite:
     def _first_writes(self) -> list[Figure]:
         return [self._bench.first_writes(3 * self._times)]
 
-    def _volume(self, gib: int) -> tuple[str, Place]:
+    def _volume(self, gib: int) -> tuple[str, AttachedVolume]:
         """A volume full of data, at home on node 1."""
         volume = self._lab.create_volume(gib, node=1)
-        place = self._bench.attach(volume, 1)
-        place.node.run(f'dd if=/dev/zero of={place.device} bs=1M '
-                       f'count={gib << 10} oflag=direct', timeout=300)
-        return volume, place
+        at = self._bench.attach(volume, 1)
+        at.node.run(f'dd if=/dev/zero of={at.path} bs=1M '
+                    f'count={gib << 10} oflag=direct', timeout=300)
+        return volume, at
 
     def _relocations(self) -> list[Figure]:
         samples: dict[str, list[float]] = {
             'hydration': [], 'dd': [], 'with': [], 'without': []}
         # Must not be there before all windows have been measured.
-        volume, place = self._volume(3)
+        volume, at = self._volume(3)
         for number in range(self._times):
-            self._bench.detach(place)
-            place = self._bench.attach(volume, 2 - number % 2)
-            self._bench.relocation(place, 3, samples)
-        writes = self._bench.against_bare(place, 4 * self._times + 1)
-        self._bench.detach(place)
+            self._bench.detach(at)
+            at = self._bench.attach(volume, 2 - number % 2)
+            self._bench.relocation(at, 3, samples)
+        writes = self._bench.against_bare(at, 4 * self._times + 1)
+        self._bench.detach(at)
         self._lab.delete_volume(volume)
         return [
             figures.ratio('hydration against dd', 'hydration', 'dd',
@@ -93,23 +94,23 @@ class Suite:
             writes]
 
     def _accounts(self) -> list[Figure]:
-        volume, place = self._volume(1)
+        volume, at = self._volume(1)
         bench = self._bench
         # What has changed is looked at once more by the next statistics.
         time.sleep(_MINUTE)
         idle = account.cost(self._lab, lambda: time.sleep(_MINUTE))
         home, away = [], []
         for _ in range(self._times):
-            here = place.node.number
+            here = at.node.number
             for costs, node in ((home, here), (away, 3 - here)):
-                bench.detach(place)
+                bench.detach(at)
 
                 def attach() -> None:
-                    nonlocal place
-                    place = bench.attach(volume, node)
-                    bench.settle(place)
+                    nonlocal at
+                    at = bench.attach(volume, node)
+                    bench.settle(at)
                 costs.append(account.cost(self._lab, attach))
-        bench.detach(place)
+        bench.detach(at)
         self._lab.delete_volume(volume)
         return [*_idle(idle, len(self._lab.nodes)),
                 *_costs('attach elsewhere', away),

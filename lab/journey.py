@@ -10,10 +10,11 @@ from typing import Any
 
 from lab import look
 from lab.api import connector
+from lab.attached import AttachedVolume
 from lab.config import BACKEND
 from lab.lab import Lab, LabNode
 from lab.processes import wait_for
-from lab.show import Console, Hydration, expect, shorten
+from lab.show import Console, expect, progress, shorten
 
 _GIB = 3
 # In MiB.  Hydration copies from the beginning to the end, so what is written
@@ -59,8 +60,6 @@ class Journey:
         self._home, self._away = lab.nodes[:2]
         taken = {row['Name'] for row in lab.openstack('volume', 'list')}
         self.volume = free_name('demo', taken)
-        self._device = ''
-        self._attachment = ''
 
     def run(self) -> None:
         """All steps; raises Failure if one cannot be verified."""
@@ -71,30 +70,29 @@ class Journey:
             self._complete()
             step.result = 'in use, a local disk'
         with self._console.step('Write data there') as step:
-            first = self._write(self._home, _FIRST)
+            first = self._write(_FIRST)
             step.result = self._sum(first)
         with self._console.step(f'Detach it from {self._home.name}') as step:
             self._openstack('volume', 'attachment', 'delete',
-                            self._attachment)
+                            self._at.id)
             self._lab.wait_volume(self._id, 'available')
             step.result = 'available'
         old = self._id
         with self._console.step(
                 f'Attach it to the server web on {self._away.name}') as step:
             self._attach(self._away)
-            new = self._uuid(self._device)
-            expect(new != old, 'the volume did not move')
+            expect(self._at.lv != old, 'the volume did not move')
             step.result = 'usable, the data is on its way'
-        iqn = self._source_target(new)
-        before = self._tables(new)
-        self._read_while_hydrating(new, first)
+        iqn = self._source_target()
+        before = self._tables()
+        self._read_while_hydrating(first)
         with self._console.step(f'Write more on {self._away.name} '
                                 'meanwhile') as step:
-            second = self._write(self._away, _SECOND)
-            self._still_hydrating(new)
+            second = self._write(_SECOND)
+            self._still_hydrating()
             self._complete()
             step.result = self._sum(second)
-        self._hydrate(new, before)
+        self._hydrate(before)
         self._gone(old, iqn)
         self._compare(first, second)
         self._detach()
@@ -108,14 +106,12 @@ class Journey:
             return json.loads(self._lab.openstack(*argv, '-f', 'json'))
         return self._lab.openstack(*argv)
 
-    def _shell(self, node: LabNode, command: str) -> str:
-        """Run and show a command in a node; $DEV is the volume there."""
-        self._console.detail(f'{node.name}# {command}')
-        return node.run(f'DEV={shlex.quote(self._device)}; {command}',
-                        timeout=600).stdout
-
-    def _uuid(self, path: str) -> str:
-        return path[-36:]
+    def _shell(self, command: str) -> str:
+        """Run and show a command where the volume is; $DEV is its device."""
+        at = self._at
+        self._console.detail(f'{at.node.name}# {command}')
+        return at.node.run(f'DEV={shlex.quote(at.path)}; {command}',
+                           timeout=600).stdout
 
     # Steps
 
@@ -135,82 +131,80 @@ class Journey:
     def _attach(self, node: LabNode) -> None:
         made = self._openstack('volume', 'attachment', 'create',
                                '--server', 'web', self.volume)
-        self._attachment = made['ID']
+        attachment = str(made['ID'])
         who = connector(node.number)
         found = self._openstack(
             'volume', 'attachment', 'set', '--host', who['host'],
             '--ip', who['ip'], '--initiator', who['initiator'],
-            self._attachment)
-        self._device = found['Properties']['device_path']
-        self._console.detail(f'DEV={self._device}')
+            attachment)
+        self._at = AttachedVolume(attachment, self._id, node,
+                                  found['Properties']['device_path'])
+        self._console.detail(f'DEV={self._at.path}')
 
     def _complete(self) -> None:
         self._openstack('volume', 'attachment', 'complete',
-                        self._attachment)
+                        self._at.id)
         status = self._lab.volume(self._id)['status']
         expect(status == 'in-use', f'the volume is {status}')
 
-    def _write(self, node: LabNode, offset: int) -> Part:
-        self._shell(node, 'dd if=/dev/urandom of=$DEV bs=1M '
+    def _write(self, offset: int) -> Part:
+        self._shell('dd if=/dev/urandom of=$DEV bs=1M '
                     f'count={_LENGTH} seek={offset} \\\n'
                     '          oflag=direct conv=fsync')
-        return Part(offset, _LENGTH, self._read(node, offset))
+        return Part(offset, _LENGTH, self._read(offset))
 
-    def _read(self, node: LabNode, offset: int) -> str:
+    def _read(self, offset: int) -> str:
         return self._shell(
-            node, f'dd if=$DEV bs=1M count={_LENGTH} skip={offset} '
+            f'dd if=$DEV bs=1M count={_LENGTH} skip={offset} '
             'iflag=direct | sha256sum').split()[0]
 
     def _sum(self, part: Part) -> str:
         return f'sha256 {part.checksum[:16]}...'
 
-    def _hydration(self, lv: str) -> Hydration | None:
-        return Hydration.of(self._away, lv)
-
-    def _still_hydrating(self, lv: str) -> Hydration:
+    def _still_hydrating(self) -> str:
         """How far it is; Failure if that is the end."""
-        found = self._hydration(lv)
+        found = self._at.status()
         expect(found and not found.complete,
                'it was complete too early: this shows nothing')
         assert found
-        return found
+        return progress(found)
 
-    def _source_target(self, lv: str) -> str:
-        tags = look.volumes(self._away)[f'volume-{lv}']
+    def _source_target(self) -> str:
+        tags = look.volumes(self._away)[f'volume-{self._at.lv}']
         found = [word for tag in tags if tag.startswith('dmclone.1.from/')
                  for word in tag.split('/') if word.startswith('iqn')]
         expect(found, f'no source is recorded: {sorted(tags)}')
         return found[0]
 
-    def _read_while_hydrating(self, lv: str, part: Part) -> None:
+    def _read_while_hydrating(self, part: Part) -> None:
         with self._console.step(f'Read the data on {self._away.name} at '
                                 'once') as step:
-            self._console.detail(self._still_hydrating(lv).line())
-            found = self._read(self._away, part.offset)
-            self._console.detail(self._still_hydrating(lv).line())
+            self._console.detail(self._still_hydrating())
+            found = self._read(part.offset)
+            self._console.detail(self._still_hydrating())
             expect(found == part.checksum, f'other data: {found}')
             step.result = f'the same, sha256 {found[:16]}...'
 
-    def _hydrate(self, lv: str, before: dict[str, str]) -> None:
+    def _hydrate(self, before: dict[str, str]) -> None:
         with self._console.step('Wait for the rest; the clone is swapped '
                                 'for a linear mapping') as step:
             def copied() -> bool:
-                found = self._hydration(lv)
+                found = self._at.status()
                 if found:
                     self._console.progress(found)
                 return not found or found.complete
             wait_for('hydration', copied, 1200, 0.5)
             # The logical volume and what the server opens.
             wait_for('the end of the clone',
-                     lambda: len(self._tables(lv)) == 2, 120, 0.2)
-            self._swapped(lv, before, self._tables(lv))
+                     lambda: len(self._tables()) == 2, 120, 0.2)
+            self._swapped(before, self._tables())
             step.result = 'linear, on the logical volume itself'
 
-    def _tables(self, lv: str) -> dict[str, str]:
+    def _tables(self) -> dict[str, str]:
         return {name: text for name, text in look.tables(self._away).items()
-                if name.replace('--', '-').endswith(lv)}
+                if name.replace('--', '-').endswith(self._at.lv)}
 
-    def _swapped(self, lv: str, before: dict[str, str],
+    def _swapped(self, before: dict[str, str],
                  after: dict[str, str]) -> None:
         for when, found in (('before', before), ('after', after)):
             self._console.detail(f'{self._away.name}# dmsetup table'
@@ -218,8 +212,8 @@ class Journey:
             for name in sorted(found, key=from_above):
                 self._console.detail(
                     '  ' + shorten(f'{name}: {found[name]}', 74))
-        front = self._device.rpartition('/')[2]
-        data = self._number(f'/dev/cinder-volumes/volume-{lv}')
+        front = self._at.path.rpartition('/')[2]
+        data = self._number(f'/dev/cinder-volumes/volume-{self._at.lv}')
         expect(any(' clone ' in text for text in before.values()),
                'there was no clone before')
         expect(data not in before[front].split(),
@@ -254,7 +248,7 @@ class Journey:
         with self._console.step('Both checksums, now from '
                                 f'{self._away.name}\'s own disk') as step:
             for part in (first, second):
-                found = self._read(self._away, part.offset)
+                found = self._read(part.offset)
                 self._console.detail(
                     f'at {part.offset} MiB: {found[:16]}...'
                     f'  written: {part.checksum[:16]}...')
@@ -264,7 +258,7 @@ class Journey:
     def _detach(self) -> None:
         with self._console.step('Detach it; it stays where it is') as step:
             self._openstack('volume', 'attachment', 'delete',
-                            self._attachment)
+                            self._at.id)
             self._lab.wait_volume(self._id, 'available')
             shown = self._openstack('volume', 'show', self.volume)
             host = shown['os-vol-host-attr:host']

@@ -106,7 +106,7 @@ class Lab(Servers):
             self.services += self.cloud.services
             more = nova_config.cinder()
         size = Size(**settings['size'])
-        self.nodes: list[LabNode] = []
+        self.nodes = []
         for number in range(1, settings['nodes'] + 1):
             node = LabNode(number, at / f'node{number}', self.network,
                            [at, install.cache_directory()], size,
@@ -387,10 +387,9 @@ class Lab(Servers):
         A guest would take what a deleted volume has left for its own.
         """
         volume = self.create_volume(1, node)
-        attachment, info = self.attach_volume(volume, node)
-        self.nodes[node - 1].run(command(info['device_path']), input=input,
-                                 timeout=300)
-        self.detach_volume(attachment)
+        at = self.attach_volume(volume, node)
+        at.node.run(command(at.path), input=input, timeout=300)
+        self.detach_volume(at.id)
         return volume
 
     def console(self, server: str) -> str:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 import statistics
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
 
+from cinder_dmclone.units import SECTOR
 from lab import figures
+from lab.attached import AttachedVolume, clone_status
 from lab.figures import Aim, Figure, Load
 from lab.lab import Lab, LabNode
 from lab.processes import wait_for
-from lab.show import Hydration, expect
+from lab.show import expect
 
 _GROUP = 'cinder-volumes'
 _SCRATCH = 'bench-scratch'
@@ -33,25 +33,6 @@ print((time.monotonic() - begin) * 1000)
 '''
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """A volume attached on a node; ``lv`` is the uuid of its LV there."""
-
-    volume: str
-    node: LabNode
-    attachment: str
-    device: str
-    seconds: float
-
-    @property
-    def lv(self) -> str:
-        return self.device[-36:]
-
-    def status(self) -> Hydration | None:
-        """How far it is; None when there is no clone."""
-        return Hydration.of(self.node, self.lv)
-
-
 class Bench:
     """Measures in ``lab``, which nobody else uses meanwhile."""
 
@@ -63,39 +44,32 @@ class Bench:
     # What is needed by all
 
     def attach(self, volume: str, number: int,
-               server: str | None = None) -> Place:
+               server: str | None = None) -> AttachedVolume:
         """Attach a volume on a node (from 1)."""
-        attachment = self._lab.reserve(volume, server)
-        begin = time.monotonic()
-        info = self._lab.connect(attachment, number)
-        return self._place(volume, number, attachment, info,
-                           time.monotonic() - begin)
+        return self._noted(self._lab.attach_volume(
+            volume, number, self._lab.reserve(volume, server)))
 
-    def _place(self, volume: str, number: int, attachment: str,
-               info: dict[str, Any], seconds: float) -> Place:
-        self._lab.complete(attachment)
-        place = Place(volume, self._lab.nodes[number - 1], attachment,
-                      info['device_path'], seconds)
-        self._copies.setdefault(volume, {volume}).add(place.lv)
-        return place
+    def _noted(self, at: AttachedVolume) -> AttachedVolume:
+        self._copies.setdefault(at.volume, {at.volume}).add(at.lv)
+        return at
 
-    def detach(self, place: Place) -> None:
+    def detach(self, at: AttachedVolume) -> None:
         """Detach a volume and wait until that is done."""
-        self._lab.detach_volume(place.attachment)
-        self._lab.wait_volume(place.volume, 'available')
+        self._lab.detach_volume(at.id)
+        self._lab.wait_volume(at.volume, 'available')
 
-    def settle(self, place: Place) -> None:
+    def settle(self, at: AttachedVolume) -> None:
         """Wait until a relocation has left nothing but the volume."""
         def settled() -> bool:
             rows = self._lab.sql('SELECT provider_id FROM volumes WHERE '
-                                 f"id = '{place.volume}'")
+                                 f"id = '{at.volume}'")
             return 'from=' not in rows[0][0] and not any(
                 self._has(node, lv) for node, lv in before)
         before = [(node, lv) for node in self._lab.nodes
-                  for lv in self._copies.pop(place.volume, ())
-                  if lv != place.lv]
+                  for lv in self._copies.pop(at.volume, ())
+                  if lv != at.lv]
         wait_for('the end of the relocation', settled, 600, 0.5)
-        self._copies[place.volume] = {place.lv}
+        self._copies[at.volume] = {at.lv}
 
     def _has(self, node: LabNode, lv: str) -> bool:
         """Whether a node has an LV."""
@@ -117,42 +91,41 @@ class Bench:
 
     # Hydration against dd; stall at the swap
 
-    def relocation(self, place: Place, pairs: int,
+    def relocation(self, at: AttachedVolume, pairs: int,
                    samples: dict[str, list[float]]) -> None:
         """Measure on a volume that has just been attached elsewhere."""
-        node = place.node
+        node = at.node
         with self._paused(node) as go_on:
-            expect(place.status(), f'{place.device} does not hydrate')
+            expect(at.status(), f'{at.path} does not hydrate')
             node.run(f'lvcreate --quiet --yes -n {_SCRATCH} -L 1g {_GROUP}')
             try:
                 for number in range(pairs):
-                    self._pair(place, number, samples)
+                    self._pair(at, number, samples)
             finally:
                 node.run(f'lvremove --quiet --yes {_GROUP}/{_SCRATCH}')
-            self._message(place, 'enable_hydration')
-            wait_for('hydration', lambda: self._full(place), 600, 0.3)
+            self._message(at, 'enable_hydration')
+            wait_for('hydration', lambda: self._full(at), 600, 0.3)
             seconds, load = self._load_until(
-                place, lambda: place.status() is None, after=go_on)
+                at, lambda: at.status() is None, after=go_on)
         samples['with'].append(load.longest)
-        self.settle(place)
+        self.settle(at)
         end = time.monotonic() + seconds
-        load = self._load_until(place, lambda: time.monotonic() > end)[1]
+        load = self._load_until(at, lambda: time.monotonic() > end)[1]
         samples['without'].append(load.longest)
 
-    def _full(self, place: Place) -> bool:
-        status = place.status()
+    def _full(self, at: AttachedVolume) -> bool:
+        status = at.status()
         return status is not None and status.complete
 
-    def _message(self, place: Place, message: str) -> None:
-        place.node.run(
-            f'dmsetup message dmclone-clone-{place.lv} 0 {message}')
+    def _message(self, at: AttachedVolume, message: str) -> None:
+        at.node.run(f'dmsetup message {at.clone} 0 {message}')
 
-    def _pair(self, place: Place, number: int,
+    def _pair(self, at: AttachedVolume, number: int,
               samples: dict[str, list[float]]) -> None:
         """dd from the source's disk, then the clone, each for a while."""
-        node, clone = place.node, f'dmclone-clone-{place.lv}'
-        self._message(place, 'disable_hydration')
-        path = node.run(f'dmsetup table dmclone-source-{place.lv}').stdout
+        node, clone = at.node, at.clone
+        self._message(at, 'disable_hydration')
+        path = node.run(f'dmsetup table dmclone-source-{at.lv}').stdout
         match = re.search(r' (\d+:\d+) 1', path)
         expect(match, f'no path in {path}')
         assert match
@@ -165,11 +138,12 @@ class Bench:
             f'look() {{ dmsetup status --noflush {clone}; date +%s.%N; }}; '
             f'look; dmsetup message {clone} 0 enable_hydration; '
             f'sleep {_WINDOW}; look').stdout.splitlines()
-        before, after = Hydration.parse(out[0]), Hydration.parse(out[2])
+        before, after = clone_status(out[0]), clone_status(out[2])
         expect(before and after and not after.complete,
                'hydration ended while it was measured')
         assert before and after
-        done = (after.done - before.done) * after.region / (1 << 20)
+        done = (after.hydrated - before.hydrated) * (
+            after.region_size * SECTOR) / (1 << 20)
         samples['dd'].append(mib / figures.dd_seconds(copied.stderr))
         samples['hydration'].append(done / (float(out[3]) - float(out[1])))
 
@@ -181,12 +155,12 @@ class Bench:
                 '--norandommap', '--time_based', f'--runtime={seconds}',
                 '--thread', '--output-format=json']
 
-    def _load_until(self, place: Place, done: Callable[[], bool],
+    def _load_until(self, at: AttachedVolume, done: Callable[[], bool],
                     after: Callable[[], None] = lambda: None
                     ) -> tuple[float, Load]:
         """Write until ``done``; seconds that took, and the load."""
-        node, begin = place.node, time.monotonic()
-        with node.popen(self._fio(place.device, 300)) as load:
+        node, begin = at.node, time.monotonic()
+        with node.popen(self._fio(at.path, 300)) as load:
             wait_for('fio', lambda: node.run('pgrep -x fio',
                                              check=False).stdout, 30)
             after()
@@ -196,15 +170,15 @@ class Bench:
             result = load.wait()
         return time.monotonic() - begin, Load.parse(result.stdout)
 
-    def against_bare(self, place: Place, pairs: int) -> Figure:
+    def against_bare(self, at: AttachedVolume, pairs: int) -> Figure:
         """4 KiB random writes through the device and on the bare LV."""
         samples: dict[str, list[float]] = {'device': [], 'bare': []}
-        paths = {'device': place.device,
-                 'bare': f'/dev/{_GROUP}/volume-{place.lv}'}
+        paths = {'device': at.path,
+                 'bare': f'/dev/{_GROUP}/volume-{at.lv}'}
         for number in range(pairs):
             # Which one is first alternates.
             for name in sorted(paths, reverse=bool(number % 2)):
-                result = place.node.run(self._fio(paths[name], _LOAD))
+                result = at.node.run(self._fio(paths[name], _LOAD))
                 samples[name].append(Load.parse(result.stdout).rate)
         return figures.ratio('4 KiB random writes against the bare LV',
                              'device', 'bare', samples, 'writes/s',
@@ -219,10 +193,13 @@ class Bench:
         for _ in range(times):
             for name, size in zip(names, sizes):
                 volume = self._lab.create_volume(size, node=1)
-                place = self.attach(volume, 2)
-                self._message(place, 'disable_hydration')
-                samples[name].append(place.seconds)
-                self.detach(place)
+                attachment = self._lab.reserve(volume)
+                begin = time.monotonic()
+                at = self._lab.connected(attachment, volume, 2)
+                samples[name].append(time.monotonic() - begin)
+                self._lab.complete(attachment)
+                self._message(at, 'disable_hydration')
+                self.detach(at)
                 self._lab.delete_volume(volume)
         return figures.ratio('attach elsewhere, large by small', names[1],
                              names[0], samples, 's', Aim(1.1, most=True))
@@ -234,17 +211,19 @@ class Bench:
         samples: dict[str, list[float]] = {'first': [], 'next': []}
         server = str(uuid.uuid4())
         volume = self._lab.create_volume(1, node=1)
-        place = self.attach(volume, 1, server)
+        at = self.attach(volume, 1, server)
         for number in range(times):
-            with place.node.hold(place.device):
-                there = self._follow(place, 2 - number % 2, server)
-                with there.node.hold(there.device):
+            with at.node.hold(at.path):
+                there = self._noted(self._lab.attach_at_once(
+                    volume, 2 - number % 2, server))
+                self._lab.complete(there.id)
+                with there.node.hold(there.path):
                     for name in samples:
                         samples[name].append(self._write(there))
-            self._lab.detach_volume(place.attachment)
-            place = there
-            self.settle(place)
-        self.detach(place)
+            self._lab.detach_volume(at.id)
+            at = there
+            self.settle(at)
+        self.detach(at)
         self._lab.delete_volume(volume)
         first, following = map(statistics.median, samples.values())
         return Figure('first write after a live migration', first, 'ms',
@@ -252,13 +231,5 @@ class Bench:
                       f'{figures.number(max(samples["first"]))} ms',
                       Aim(300, most=True), samples)
 
-    def _follow(self, place: Place, number: int, server: str) -> Place:
-        begin = time.monotonic()
-        attachment, info = self._lab.attach_at_once(place.volume, number,
-                                                    server)
-        return self._place(place.volume, number, attachment, info,
-                           time.monotonic() - begin)
-
-    def _write(self, place: Place) -> float:
-        return float(place.node.run(
-            ['python3', '-c', _WRITE, place.device]).stdout)
+    def _write(self, at: AttachedVolume) -> float:
+        return float(at.node.run(['python3', '-c', _WRITE, at.path]).stdout)

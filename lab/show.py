@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 import shlex
 import sys
@@ -11,7 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from lab import look
+from cinder_dmclone.host.dm.status import CloneStatus
+from cinder_dmclone.units import SECTOR
 
 WIDTH = 79
 _INDENT = '   '
@@ -70,46 +70,13 @@ def command_lines(prompt: str, argv: Sequence[str],
     return lines
 
 
-@dataclasses.dataclass(frozen=True)
-class Hydration:
-    """How far a clone is; ``region`` in bytes."""
-
-    region: int
-    done: int
-    total: int
-
-    @classmethod
-    def parse(cls, status: str) -> Hydration | None:
-        """From ``dmsetup status`` of a clone; None for other targets.
-
-        The format is in the kernel's
-        Documentation/admin-guide/device-mapper/dm-clone.rst.
-        """
-        match = re.search(r' clone \d+ \d+/\d+ (\d+) (\d+)/(\d+) ', status)
-        if not match:
-            return None
-        region, done, total = map(int, match.groups())
-        return cls(region * 512, done, total)
-
-    @classmethod
-    def of(cls, node: look.Node, lv: str) -> Hydration | None:
-        """Of the clone on a node's LV; None if it is not (any more) one."""
-        return cls.parse(look.device(
-            node, f'dmclone-clone-{lv}', 'status', '--noflush') or '')
-
-    @property
-    def complete(self) -> bool:
-        return self.done >= self.total
-
-    @property
-    def percent(self) -> int:
-        return percent(self.done, self.total)
-
-    def line(self) -> str:
-        """A bar with numbers."""
-        mib = [count * self.region >> 20 for count in (self.done, self.total)]
-        return (f'{bar(self.done, self.total)} {self.percent:3d} %'
-                f'  {mib[0]:5d} of {mib[1]} MiB')
+def progress(clone: CloneStatus) -> str:
+    """How far a clone is: a bar with numbers."""
+    done, total = int(clone.hydrated), int(clone.total)
+    here, everywhere = (count * clone.region_size * SECTOR >> 20
+                        for count in (done, total))
+    return (f'{bar(done, total)} {percent(done, total):3d} %'
+            f'  {here:5d} of {everywhere} MiB')
 
 
 class Step:
@@ -161,12 +128,13 @@ class Console:
         room = WIDTH - len(_INDENT) - len(seconds)
         self.detail(f'{f"= {step.result} ":<{room}}{seconds}')
 
-    def progress(self, hydration: Hydration) -> None:
+    def progress(self, clone: CloneStatus) -> None:
         """Show a bar: moving, or a line for each further fifth."""
+        fifth = percent(clone.hydrated, clone.total) // 20
         if self._terminal:
-            self._out.write(f'\r{_INDENT}{hydration.line()}')
+            self._out.write(f'\r{_INDENT}{progress(clone)}')
             self._out.flush()
             self._moving = True
-        elif hydration.percent // 20 > self._shown:
-            self._shown = hydration.percent // 20
-            self.detail(hydration.line())
+        elif fifth > self._shown:
+            self._shown = fifth
+            self.detail(progress(clone))

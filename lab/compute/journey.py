@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lab import guest, install, look
+from lab.attached import AttachedVolume
 from lab.compute.server import Server
 from lab.compute.servers import FLAVOR
 from lab.guest.console import HEAVY
@@ -31,11 +32,13 @@ class ServerJourney(Journey):
         old = self._id
         self._migrate(server)
         new = server.row(self._id)[0]
-        self._device = f'/dev/mapper/{look.front(self._away.name, new)}'
+        self._at = AttachedVolume(
+            '', self._id, self._away,
+            f'/dev/mapper/{look.front(self._away.name, new)}')
         expect(new != old, 'the volume did not move')
-        iqn = self._source_target(new)
-        self._still_hydrating(new)
-        self._hydrate(new, self._tables(new))
+        iqn = self._source_target()
+        self._still_hydrating()
+        self._hydrate(self._tables())
         self._gone(old, iqn)
         self._verify(server)
         self._delete(server)
@@ -46,17 +49,15 @@ class ServerJourney(Journey):
         """Make the volume one that a server boots from."""
         with self._console.step('Put a system on it that writes all the '
                                 'time, and says what was flushed') as step:
-            attachment, info = self._lab.attach_volume(
-                self._id, self._home.number)
+            at = self._lab.attach_volume(self._id, self._home.number)
             image = guest.build(install.cache_directory())
             self._console.detail(
-                f'{self._home.name}# dd if=guest.img '
-                f'of={info["device_path"]}')
+                f'{self._home.name}# dd if=guest.img of={at.path}')
             self._home.run(
-                ['dd', f'of={info["device_path"]}', 'bs=1M',
+                ['dd', f'of={at.path}', 'bs=1M',
                  'iflag=fullblock', 'conv=fsync'], input=image.read_bytes(),
                 timeout=_LIMIT)
-            self._lab.detach_volume(attachment)
+            self._lab.detach_volume(at.id)
             self._openstack('volume', 'set', '--bootable', self.volume)
             step.result = f'{image.stat().st_size >> 20} MiB'
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import pathlib
 import random
 import shlex
@@ -13,6 +12,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator
 
 from lab import FAULTY_DRIVER, LabError, RestError, blocks, programs
+from lab.attached import AttachedVolume
 from lab.processes import wait_for
 from tests.functional import checker
 from tests.functional import environment
@@ -43,21 +43,6 @@ _known: set[str] = set()
 _unfinished: list[str] = []
 
 
-@dataclasses.dataclass
-class Attachment:
-    """An attachment as a test keeps it."""
-
-    id: str
-    volume: str
-    node: LabNode
-    path: str
-
-    @property
-    def lv(self) -> str:
-        """Uuid of the LV that its device leads to on its node."""
-        return self.path[-36:]
-
-
 class Image:
     """What a volume has to contain."""
 
@@ -67,39 +52,39 @@ class Image:
         self._writes: list[blocks.Write] = []
         self._directory = directory
 
-    def _command(self, verb: str, at: Attachment,
+    def _command(self, verb: str, at: AttachedVolume,
                  *words: object) -> list[str]:
         return programs.command(self._directory, 'blocks', verb, at.path,
                                 self._owner, *words)
 
-    def fill(self, at: Attachment) -> None:
+    def fill(self, at: AttachedVolume) -> None:
         """Write the whole device."""
         at.node.run(self._command('fill', at),
                     timeout=LONG_SECONDS)
 
-    def write_command(self, at: Attachment, first: int, count: int,
+    def write_command(self, at: AttachedVolume, first: int, count: int,
                       step: int = 1) -> str:
         """A command that writes blocks; it counts as written from now."""
         self._writes.append((first, count, step))
         return shlex.join(self._command('write', at, len(self._writes),
                                         first, count, step))
 
-    def write(self, at: Attachment, first: int, count: int,
+    def write(self, at: AttachedVolume, first: int, count: int,
               step: int = 1) -> None:
         """Write 4 KiB blocks and flush."""
         at.node.run(self.write_command(at, first, count, step),
                     timeout=LONG_SECONDS)
 
-    def difference(self, at: Attachment, first: int = 0,
+    def difference(self, at: AttachedVolume, first: int = 0,
                    size: int | None = None) -> str:
         """How the device differs from what it has to contain, in words."""
         return self._compare('all', at, first, size or self._size)
 
-    def blocks_difference(self, at: Attachment) -> str:
+    def blocks_difference(self, at: AttachedVolume) -> str:
         """The same for the blocks of ``write`` alone."""
         return self._compare('written', at)
 
-    def _compare(self, verb: str, at: Attachment, *numbers: int) -> str:
+    def _compare(self, verb: str, at: AttachedVolume, *numbers: int) -> str:
         writes = [','.join(map(str, write)) for write in self._writes]
         result = at.node.run(self._command(verb, at, *numbers, *writes),
                              check=False, timeout=LONG_SECONDS)
@@ -301,16 +286,13 @@ class FunctionalTest(faults.Faults):
         return Image(self.lab.directory, size)
 
     def attach(self, volume: str, node: LabNode,
-               attachment: str | None = None) -> Attachment:
+               attachment: str | None = None) -> AttachedVolume:
         """Attach as Nova does; again, if there is an attachment already."""
-        attachment = attachment or self.lab.reserve(volume)
-        info = self.lab.connect(attachment, node.number)
-        self.lab.complete(attachment)
-        return Attachment(attachment, volume, node, info['device_path'])
+        return self.lab.attach_volume(volume, node.number, attachment)
 
     def attach_slowly(self, volume: str, lender: LabNode, borrower: LabNode,
                       attachment: str | None = None,
-                      crawl: bool = False) -> Attachment:
+                      crawl: bool = False) -> AttachedVolume:
         """Attach elsewhere; the hydration stands still, or crawls.
 
         It has copied nothing before the brake is on.
@@ -325,7 +307,7 @@ class FunctionalTest(faults.Faults):
         self.thaw(borrower)
         return at
 
-    def detach(self, at: Attachment) -> None:
+    def detach(self, at: AttachedVolume) -> None:
         """Detach as Nova does."""
         self.lab.detach_volume(at.id)
 
@@ -351,11 +333,11 @@ class FunctionalTest(faults.Faults):
         self.wait(f'end of the hydration of {volume}',
                   lambda: ';' not in self.row(volume).provider_id)
 
-    def assert_holds(self, image: Image, at: Attachment) -> None:
+    def assert_holds(self, image: Image, at: AttachedVolume) -> None:
         """The whole device has to hold this."""
         self.assertEqual('', image.difference(at))
 
-    def checksum(self, at: Attachment) -> str:
+    def checksum(self, at: AttachedVolume) -> str:
         """MD5 of the whole device, as it is on the disk."""
         return at.node.run(
             f'dd if={at.path} bs=4M '

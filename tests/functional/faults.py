@@ -8,13 +8,12 @@ from collections.abc import Callable
 import testtools
 
 from lab import look
+from lab.attached import AttachedVolume
 from lab.processes import wait_for
-from lab.show import Hydration
 
 if typing.TYPE_CHECKING:
     from lab import Lab
     from lab.lab import LabNode
-    from tests.functional.base import Attachment
 
 FOLDER = '/run/cinder'
 # Where a borrower stands when everything is there but the copying.
@@ -78,12 +77,12 @@ class Faults(testtools.TestCase):
 
     # -- hydrations ---------------------------------------------------------
 
-    def hydrated(self, at: Attachment) -> tuple[int, int] | None:
+    def hydrated(self, at: AttachedVolume) -> tuple[int, int] | None:
         """Regions hydrated and in all; None without a clone."""
-        found = Hydration.of(at.node, at.lv)
-        return (found.done, found.total) if found else None
+        found = at.status()
+        return (found.hydrated, found.total) if found else None
 
-    def assert_hydrating(self, at: Attachment) -> None:
+    def assert_hydrating(self, at: AttachedVolume) -> None:
         """There must be regions that are not here yet."""
         found = self.hydrated(at)
         self.assertIsNotNone(found, 'no clone')
@@ -93,11 +92,11 @@ class Faults(testtools.TestCase):
     # Nothing of the product is changed by these. A clone that is assembled
     # anew knows nothing of them.
 
-    def brake(self, at: Attachment) -> None:
+    def brake(self, at: AttachedVolume) -> None:
         """Make a hydration stand still; only what I/O needs is copied."""
         self._pace(at, 0, 1)
 
-    def crawl(self, at: Attachment, lender: LabNode) -> None:
+    def crawl(self, at: AttachedVolume, lender: LabNode) -> None:
         """Let it copy a region at a time, and the lender read it late.
 
         So there is always a copy under way.
@@ -107,7 +106,7 @@ class Faults(testtools.TestCase):
         name, (_, size, _, device, offset) = loan
         self._load(lender, name, f'0 {size} delay {device} {offset} 100')
 
-    def release(self, at: Attachment, lender: LabNode) -> None:
+    def release(self, at: AttachedVolume, lender: LabNode) -> None:
         """Let it run again; what is gone needs no release."""
         for name, (_, size, target, device, offset, *_) in self._loans(
                 at, lender):
@@ -117,7 +116,7 @@ class Faults(testtools.TestCase):
         self._pace(at, 256, 64)
 
     @staticmethod
-    def _loans(at: Attachment,
+    def _loans(at: AttachedVolume,
                lender: LabNode) -> list[tuple[str, list[str]]]:
         """The loan of a borrower's LV, with the words of its table."""
         return [(name, table.split())
@@ -130,10 +129,9 @@ class Faults(testtools.TestCase):
         look.device(lender, name, 'resume')
 
     @staticmethod
-    def _pace(at: Attachment, threshold: int, batch: int) -> bool:
+    def _pace(at: AttachedVolume, threshold: int, batch: int) -> bool:
         """Whether there is the clone."""
-        name = f'dmclone-clone-{at.lv}'
-        return (look.message(at.node, name, 'hydration_threshold',
+        return (look.message(at.node, at.clone, 'hydration_threshold',
                              str(threshold))
-                and look.message(at.node, name, 'hydration_batch_size',
+                and look.message(at.node, at.clone, 'hydration_batch_size',
                                  str(batch)))

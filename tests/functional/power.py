@@ -7,6 +7,7 @@ import pathlib
 import typing
 
 from lab import RestError, ledger, programs
+from lab.attached import AttachedVolume
 from lab.errors import LabError
 from lab.processes import wait_for
 from tests.functional import base
@@ -48,7 +49,7 @@ def repair(node: LabNode) -> bool:
         f'DISK={node.disk}\n{_REPAIR}').stdout
 
 
-def wait_device(at: base.Attachment) -> None:
+def wait_device(at: AttachedVolume) -> None:
     """Wait for a device whose node has just come up."""
     wait_for(at.path, lambda: at.node.run(
         ['test', '-e', at.path], check=False).code == 0)
@@ -65,7 +66,7 @@ class Server:
                  node: LabNode) -> None:
         self.volume = volume
         self.node = node
-        self.at: base.Attachment | None = None
+        self.at: AttachedVolume | None = None
         self.ledger = ledger.Ledger(owner, environment.FULL_GIB)
         self._lab = lab
         self._attachment = ''
@@ -78,21 +79,18 @@ class Server:
     def attach(self, node: LabNode) -> None:
         """Attach as Nova does, which tries again if it fails."""
         self.node = node
-        info = typing.cast('dict[str, str]', wait_for(
+        self.at = typing.cast(AttachedVolume, wait_for(
             f'{self.volume} on {node.name}', lambda: self.request(node),
             _LATER, 1))
-        self.at = base.Attachment(self._attachment, self.volume, node,
-                                  info['device_path'])
 
-    def request(self, node: LabNode) -> dict[str, typing.Any] | None:
+    def request(self, node: LabNode) -> AttachedVolume | None:
         """Try to attach once; None if it fails."""
         self._attachment = self._attachment or self._lab.reserve(self.volume)
         try:
-            found = self._lab.connect(self._attachment, node.number)
-            self._lab.complete(self._attachment)
+            return self._lab.attach_volume(self.volume, node.number,
+                                           self._attachment)
         except (RestError, OSError, http.client.HTTPException):
             return None
-        return found
 
     def detach(self) -> None:
         """Detach as Nova does, until it is done."""

@@ -10,6 +10,7 @@ import http.client
 import threading
 
 from lab import LabError, look
+from lab.attached import AttachedVolume
 from lab.lab import LabNode
 from tests.functional import base
 from tests.functional import environment
@@ -124,7 +125,7 @@ class CrashTest(base.FunctionalTest):
         thread.start()
         return thread
 
-    def assert_right(self, image: base.Image, at: base.Attachment) -> None:
+    def assert_right(self, image: base.Image, at: AttachedVolume) -> None:
         self.assertEqual('', image.blocks_difference(at))
 
     def test_lender_dies_before_the_commit(self) -> None:

@@ -8,6 +8,7 @@ import uuid
 
 from lab import CommandError, look
 from lab.api import connector
+from lab.attached import AttachedVolume
 from lab.processes import wait_for
 from tests.functional import base
 from tests.functional import environment
@@ -121,9 +122,9 @@ class InPlaceTest(base.FunctionalTest):
         self.lab.complete(answer['id'])
         return answer['id'], info
 
-    def at(self, volume: str, client: Client, path: str) -> base.Attachment:
+    def at(self, volume: str, client: Client, path: str) -> AttachedVolume:
         """A client's disk, for images."""
-        return base.Attachment('', volume, client.node, path)
+        return AttachedVolume('', volume, client.node, path)
 
     def exports(self) -> list[str]:
         """Targets and backstores of the driver on node 1."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from lab import look
 from lab.agent import Command
+from lab.attached import AttachedVolume
 from tests.functional import base
 
 if typing.TYPE_CHECKING:
@@ -31,11 +32,11 @@ class MigrationTest(base.FunctionalTest):
         self.open = contextlib.ExitStack()
         self.addCleanup(self.open.close)
 
-    def hold(self, at: base.Attachment) -> Command:
+    def hold(self, at: AttachedVolume) -> Command:
         """Keep a device open as QEMU does; closing the result closes it."""
         return self.open.enter_context(at.node.hold(at.path))
 
-    def close(self, at: base.Attachment, server: Command) -> None:
+    def close(self, at: AttachedVolume, server: Command) -> None:
         """End what holds a device open, and wait until it is closed."""
         server.kill()
         name = at.path.rpartition('/')[2]
@@ -43,25 +44,23 @@ class MigrationTest(base.FunctionalTest):
             at.node, name, 'info', '-c', '--noheadings', '-o', 'open')
             or '0').strip() == '0')
 
-    def attached(self, node: LabNode) -> tuple[base.Attachment, base.Image,
+    def attached(self, node: LabNode) -> tuple[AttachedVolume, base.Image,
                                                Command]:
         """A filled volume that a server on a node has open."""
         volume, image = self.filled(node)
         at = self.attach(volume, node, self.lab.reserve(volume, self.server))
         return at, image, self.hold(at)
 
-    def migrate(self, at: base.Attachment, node: LabNode,
-                complete: bool = True) -> base.Attachment:
+    def migrate(self, at: AttachedVolume, node: LabNode,
+                complete: bool = True) -> AttachedVolume:
         """What Nova asks Cinder for before a server moves."""
-        attachment, info = self.lab.attach_at_once(at.volume, node.number,
-                                                   self.server)
+        there = self.lab.attach_at_once(at.volume, node.number, self.server)
         if complete:
-            self.lab.complete(attachment)
-        return base.Attachment(attachment, at.volume, node,
-                               info['device_path'])
+            self.lab.complete(there.id)
+        return there
 
     @contextlib.contextmanager
-    def waiting_write(self, at: base.Attachment, image: base.Image,
+    def waiting_write(self, at: AttachedVolume, image: base.Image,
                       first: int) -> Iterator[Command]:
         """A write and flush of ten blocks that cannot end yet."""
         with at.node.popen(image.write_command(at, first, 10)) as command:
@@ -69,17 +68,17 @@ class MigrationTest(base.FunctionalTest):
             self.assertIsNone(command.poll())
             yield command
 
-    def gate(self, at: base.Attachment) -> str:
+    def gate(self, at: AttachedVolume) -> str:
         """State of the path of a gated front's hold: A, F, or no gate."""
-        name = f'dmclone-hold-{at.path[-36:]}'
+        name = f'dmclone-hold-{at.lv}'
         words = (look.device(at.node, name, 'status') or '').split()
         return words[-2] if words else ''
 
-    def has_moved(self, at: base.Attachment) -> bool:
+    def has_moved(self, at: AttachedVolume) -> bool:
         """Whether the volume belongs to the attachment's node."""
         return self.row(at.volume).node == at.node.name
 
-    def finish(self, old: base.Attachment, new: base.Attachment,
+    def finish(self, old: AttachedVolume, new: AttachedVolume,
                server: Command) -> None:
         """The end of a migration that succeeded."""
         self.close(old, server)

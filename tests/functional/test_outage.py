@@ -6,6 +6,7 @@ import time
 
 from lab import look
 from lab.agent import Command, Result
+from lab.attached import AttachedVolume
 from tests.functional import base
 
 BLOCKS = base.GIB // 4096
@@ -40,7 +41,7 @@ tpg.enable = True
 class OutageTest(base.FunctionalTest):
     """Node 2 hydrates from node 1, and the way between them is cut."""
 
-    def hydrating(self) -> tuple[base.Attachment, base.Image]:
+    def hydrating(self) -> tuple[AttachedVolume, base.Image]:
         volume, image = self.filled(self.node1)
         at = self.attach_slowly(volume, self.node1, self.node2, crawl=True)
         # The source has its path, the copying runs.
@@ -49,7 +50,7 @@ class OutageTest(base.FunctionalTest):
         self.assert_hydrating(at)
         return at, image
 
-    def read(self, at: base.Attachment, block: int) -> Command:
+    def read(self, at: AttachedVolume, block: int) -> Command:
         """A read of a block that is not there yet, under way."""
         return self.node2.popen(
             ['dd', f'if={at.path}', 'of=/dev/null', 'bs=4096', 'count=1',
@@ -76,7 +77,7 @@ class OutageTest(base.FunctionalTest):
                        'do echo 2 >$session/recovery_tmo; done')
         self.node1.partition()
 
-    def fail_path(self, at: base.Attachment) -> Command:
+    def fail_path(self, at: AttachedVolume) -> Command:
         """Cut the lender off until the path has failed; a waiting read."""
         self.cut_off_soon()
         read = self.read(at, END)
@@ -85,7 +86,7 @@ class OutageTest(base.FunctionalTest):
         self.assertIsNone(read.poll())
         return read
 
-    def finish(self, at: base.Attachment, image: base.Image) -> None:
+    def finish(self, at: AttachedVolume, image: base.Image) -> None:
         self.release(at, self.node1)
         self.wait_complete(at.volume)
         self.assert_holds(image, at)

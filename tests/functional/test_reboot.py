@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 
+from lab.attached import AttachedVolume
 from lab.lab import LabNode
 from tests.functional import base
 from tests.functional import environment
@@ -16,7 +17,7 @@ BLOCKS = base.GIB // 4096
 class Move:
     """A volume that hydrates very slowly, and what it holds."""
 
-    at: base.Attachment
+    at: AttachedVolume
     image: base.Image
     lender: LabNode
 

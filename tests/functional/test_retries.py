@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 
 from lab import RestError, look
+from lab.attached import AttachedVolume
 from tests.functional import base
 
 
@@ -42,7 +43,7 @@ class RetriesTest(base.FunctionalTest):
         # One attempt, not five: two copies at most were ever made.
         self.assertEqual('2', self.row(volume).generation)
         self.lab.complete(attachment)
-        at = base.Attachment(attachment, volume, self.node2, paths.pop())
+        at = AttachedVolume(attachment, volume, self.node2, paths.pop())
         self.assert_holds(image, at)
 
     def test_detach_in_the_middle_of_an_attach(self) -> None:
