@@ -8,8 +8,6 @@ import typing
 from unittest import mock
 import uuid
 
-from oslotest import base
-
 from cinder_dmclone.host.iscsi import importer
 from cinder_dmclone.host import lvm
 from cinder_dmclone import names
@@ -17,6 +15,7 @@ from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.sysfs import sessions
 from cinder_dmclone import units
+from tests.unit import base
 from tests.unit.iscsi import sysfs
 
 PREFIX = 'iqn.2010-10.org.openstack:'
@@ -25,12 +24,12 @@ MANY = 100
 FILES = 4
 
 
-class ManyTest(base.BaseTestCase):
+class ManyTest(base.TestCase):
     """All of them hydrate: each has a session."""
 
     def setUp(self) -> None:
         super().setUp()
-        self.sysfs = self.useFixture(sysfs.Sysfs())
+        self.sysfs = self.enterContext(sysfs.Sysfs())
         self.lvs = [str(uuid.uuid4()) for _ in range(MANY)]
         reads = mock.Mock(wraps=sessions._read)
         self.enterContext(mock.patch.object(sessions, '_read', reads))
@@ -42,7 +41,9 @@ class ManyTest(base.BaseTestCase):
                            devnum=f'8:{number}')
             lvs[names.data_lv(lv)] = self.data(lv, iqn)
         group = types.SimpleNamespace(
-            name='volumes', report=lambda: types.SimpleNamespace(lvs=lvs))
+            name='volumes', report=mock.Mock(
+                return_value=types.SimpleNamespace(lvs=lvs)))
+        self.report = group.report
         self.dm = mock.Mock()
         self.dm.devices.return_value = {}
         self.exporter = mock.Mock()
@@ -64,6 +65,7 @@ class ManyTest(base.BaseTestCase):
         self.assertEqual({f'8:{number}' for number in range(1, MANY + 1)},
                          {unit.disk.devnum for unit in found.values()})
         self.assertEqual(MANY * FILES, self.reads.call_count)
+        self.report.assert_called_once()
         self.dm.devices.assert_called_once()
         self.exporter.list.assert_called_once()
 
@@ -73,5 +75,6 @@ class ManyTest(base.BaseTestCase):
         self.assertEqual(f'8:{MANY // 2 + 1}', unit.disk.devnum)
         # The targets of all tell whose they are.
         self.assertEqual(MANY + FILES - 1, self.reads.call_count)
+        self.report.assert_called_once()
         self.dm.devices.assert_called_once_with(lv)
         self.assertEqual(lv, self.exporter.list.call_args.args[0])

@@ -222,6 +222,11 @@ class WrongTest(VerifyTest):
         self.put_raw(1, bytes(blocks.BLOCK))
         self.assert_finding('no header')
 
+    def test_a_header_at_the_place_of_the_other(self) -> None:
+        self.put_raw(0, self.get_raw(1))
+        self.put_raw(1, bytes(blocks.BLOCK))
+        self.assert_finding('no header')
+
     def test_a_torn_header(self) -> None:
         self.put_header(LIMIT, 2)
         self.put_raw(1, self.get_raw(1)[:512] + bytes(3584))
