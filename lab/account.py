@@ -75,10 +75,10 @@ class Cost:
     programs: collections.Counter[str]
     statements: Statements
 
-    def most(self, count: int = 5) -> str:
-        """The programs that ran most."""
+    def most(self) -> str:
+        """The five programs that ran most."""
         return ', '.join(f'{name} {times}' for name, times
-                         in self.programs.most_common(count))
+                         in self.programs.most_common(5))
 
 
 @contextlib.contextmanager

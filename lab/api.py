@@ -68,8 +68,7 @@ class Api:
         found: dict[str, Any] = self.cinder('GET', f'/volumes/{volume}')
         return dict(found['volume'])
 
-    def wait_volume(self, volume: str, *wanted: str,
-                    timeout: float = 600) -> str:
+    def wait_volume(self, volume: str, *wanted: str) -> str:
         """Wait for one of the states; LabError if it ends in error."""
         def reached() -> str:
             status = str(self.volume(volume)['status'])
@@ -77,15 +76,13 @@ class Api:
                 raise LabError(f'volume {volume}: status {status}')
             return status if status in wanted else ''
         return str(wait_for(f'volume {volume} to be {wanted}', reached,
-                            timeout, 0.2))
+                            600, 0.2))
 
-    def delete_volume(self, volume: str, wait: bool = True,
-                      timeout: float = 600) -> None:
+    def delete_volume(self, volume: str) -> None:
         """Delete a volume and wait until it is gone."""
         self.cinder('DELETE', f'/volumes/{volume}')
-        if wait:
-            wait_for(f'volume {volume} to be gone',
-                     lambda: self._gone(volume), timeout, 0.2)
+        wait_for(f'volume {volume} to be gone',
+                 lambda: self._gone(volume), 600, 0.2)
 
     def _gone(self, volume: str) -> bool:
         try:
@@ -146,7 +143,6 @@ class Api:
         return AttachedVolume(attachment, volume, self.nodes[node - 1],
                               info['device_path'])
 
-    def detach_volume(self, attachment: str,
-                      timeout: float = 600) -> None:
+    def detach_volume(self, attachment: str) -> None:
         """Delete an attachment."""
-        self.cinder('DELETE', f'/attachments/{attachment}', timeout=timeout)
+        self.cinder('DELETE', f'/attachments/{attachment}')

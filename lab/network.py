@@ -47,9 +47,9 @@ class Network:
         """A command line that runs ``command`` inside."""
         return ['ip', 'netns', 'exec', self.namespace, *command]
 
-    def ip(self, *words: str, check: bool = True) -> str:
+    def ip(self, *words: str) -> str:
         """Run ``ip`` on the namespace and return what it prints."""
-        return run('ip', '-n', self.namespace, *words, check=check).stdout
+        return run('ip', '-n', self.namespace, *words).stdout
 
     def create(self, nodes: int) -> None:
         """Make the namespace, its bridges and two taps for each node."""

@@ -159,7 +159,7 @@ class Node:
             with disk.open('wb') as file:
                 file.truncate(self._size.disk_gib << 30)
 
-    def wait_booted(self, timeout: float = 600) -> None:
+    def wait_booted(self) -> None:
         """Wait until commands can run in the node."""
         def answers() -> bool:
             if not self.running():
@@ -170,7 +170,7 @@ class Node:
             except (LabError, TimeoutError):
                 return False
         wait_for(f'boot of {self.name} (see {self.console_log})',
-                 answers, timeout)
+                 answers, 600)
 
     def running(self) -> bool:
         """Whether the node's kernel is running."""
@@ -235,16 +235,15 @@ class Node:
         # That of a killed kernel stops the next one.
         shutil.rmtree(self.directory / 'uml', ignore_errors=True)
 
-    def reboot(self, wait: bool = True) -> None:
-        """Sync file systems, end the kernel and start it again."""
+    def reboot(self) -> None:
+        """Sync file systems, end the kernel and wait until it is up again."""
         # An in-kernel reboot loses the network.
         self.run('sync')
         self._end()
         for disk in self._disks:
             disk.close()
         self.start()
-        if wait:
-            self.wait_booted()
+        self.wait_booted()
 
     def freeze(self) -> None:
         """Stop the node's processor; its peers see it fall silent."""

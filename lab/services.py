@@ -68,13 +68,13 @@ class Service:
         if wait:
             self.wait_ready()
 
-    def wait_ready(self, timeout: float = 180) -> None:
+    def wait_ready(self) -> None:
         """Wait until the service answers; LabError if it ends before."""
         def answers() -> bool:
             if self._group.leader() is None:
                 raise LabError(f'{self.name} ended: see {self.log}')
             return self.ready()
-        wait_for(f'{self.name} (see {self.log})', answers, timeout, 0.2)
+        wait_for(f'{self.name} (see {self.log})', answers, 180, 0.2)
 
     def running(self) -> bool:
         """Whether the process is alive."""

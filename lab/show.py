@@ -14,6 +14,7 @@ from cinder_dmclone.host.dm.status import CloneStatus
 from cinder_dmclone.units import SECTOR
 
 WIDTH = 79
+_BAR = 30
 _INDENT = '   '
 _UUID = re.compile(r'([0-9a-f]{8})(?:--?[0-9a-f]{4}){3}--?[0-9a-f]{12}')
 
@@ -28,10 +29,10 @@ def expect(truth: object, otherwise: str) -> None:
         raise Failure(otherwise)
 
 
-def bar(done: int, total: int, width: int = 30) -> str:
+def bar(done: int, total: int) -> str:
     """A progress bar; it is full only when all is done."""
-    filled = width * done // total if total else width
-    return f'[{"#" * filled}{"." * (width - filled)}]'
+    filled = _BAR * done // total if total else _BAR
+    return f'[{"#" * filled}{"." * (_BAR - filled)}]'
 
 
 def percent(done: int, total: int) -> int:
@@ -45,8 +46,7 @@ def shorten(text: str, width: int = WIDTH) -> str:
     return line if len(line) <= width else line[:width - 3] + '...'
 
 
-def command_lines(prompt: str, argv: Sequence[str],
-                  width: int = WIDTH - len(_INDENT)) -> list[str]:
+def command_lines(prompt: str, argv: Sequence[str]) -> list[str]:
     """A command as one would type it, in lines that a shell continues.
 
     An option stays on one line with its argument.
@@ -62,7 +62,8 @@ def command_lines(prompt: str, argv: Sequence[str],
     lines = [prompt]
     for word in words:
         # Room for " \" behind it.
-        if lines[-1] != prompt and len(lines[-1]) + len(word) + 3 > width:
+        if lines[-1] != prompt and len(lines[-1]) + len(word) + 3 > (
+                WIDTH - len(_INDENT)):
             lines[-1] += ' \\'
             lines.append(f'     {word}')
         else:

@@ -75,14 +75,12 @@ class VolumeService(Daemon):
         node.run(['sh', '-c', _INSTALL, 'sh', str(self._venv),
                   str(self._etc)])
 
-    def configure(self, backend: Mapping[str, object] | None = None,
-                  default: Mapping[str, object] | None = None) -> None:
-        """Write cinder.conf, with options changed; start() makes it so."""
+    def configure(self) -> None:
+        """Write cinder.conf; start() makes it so."""
         node = self._node
         node.write('/etc/cinder/cinder.conf', config.node(
             node.name, node.mgmt_address, node.data_address, self._venv,
-            self._driver, {**self._backend, **(backend or {})},
-            {**self._default, **(default or {})}, self._more))
+            self._driver, self._backend, self._default, self._more))
 
     def prepare(self) -> None:
         self._node.run(['install', '-d', '-o', 'cinder', '-g', 'cinder',

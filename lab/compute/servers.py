@@ -26,10 +26,10 @@ class Servers(Api):
         """A request; ``path`` follows /v2.1.  Raises RestError."""
         return self.client.nova(method, path, body, microversion, timeout)
 
-    def create_flavor(self, name: str = FLAVOR, mib: int = 128) -> None:
+    def create_flavor(self) -> None:
         """A flavor with one CPU and no disk; its id is its name."""
         self.nova('POST', '/flavors', {'flavor': {
-            'id': name, 'name': name, 'vcpus': 1, 'ram': mib, 'disk': 0}})
+            'id': FLAVOR, 'name': FLAVOR, 'vcpus': 1, 'ram': 128, 'disk': 0}})
 
     # One server
 
@@ -38,22 +38,16 @@ class Servers(Api):
         self.cinder('POST', f'/volumes/{volume}/action',
                     {'os-set_bootable': {'bootable': True}})
 
-    def create_server(self, volume: str, node: int | None = None,
-                      wait: bool = True, **more: Any) -> str:
-        """A server that boots from ``volume``, on node ``node`` (from 1).
-
-        Without a node the scheduler takes one.  Returns the server's id.
-        """
+    def create_server(self, volume: str, node: int) -> str:
+        """A server that boots from ``volume`` on a node (from 1); its id."""
         disk = {'boot_index': 0, 'uuid': volume, 'source_type': 'volume',
                 'destination_type': 'volume'}
         body = {'name': 'server', 'imageRef': '', 'flavorRef': FLAVOR,
-                'networks': 'none', 'block_device_mapping_v2': [disk], **more}
-        if node is not None:
-            body['host'] = f'node{node}'
+                'networks': 'none', 'block_device_mapping_v2': [disk],
+                'host': f'node{node}'}
         made = self.nova('POST', '/servers', {'server': body})
         server = str(made['server']['id'])
-        if wait:
-            self.wait_server(server, 'ACTIVE')
+        self.wait_server(server, 'ACTIVE')
         return server
 
     def server(self, server: str) -> dict[str, Any]:
@@ -67,10 +61,9 @@ class Servers(Api):
             raise LabError(f'server {server} is on no node')
         return int(host.removeprefix('node'))
 
-    def wait_server(self, server: str, *wanted: str,
-                    timeout: float = 300) -> str:
+    def wait_server(self, server: str, *wanted: str) -> str:
         """Wait until the server rests in one of the states."""
-        return self._wait(server, wanted, timeout, lambda: '')
+        return self._wait(server, wanted, 300, lambda: '')
 
     def _wait(self, server: str, wanted: Sequence[str], timeout: float,
               failure: Callable[[], str]) -> str:
@@ -91,18 +84,15 @@ class Servers(Api):
         return str(wait_for(f'server {server} to be {wanted}', reached,
                             timeout, 0.2))
 
-    def act(self, server: str, action: str, arguments: Any = None,
-            microversion: str = MICROVERSION) -> Any:
+    def act(self, server: str, action: str, arguments: Any = None) -> Any:
         """A server action as the API reference names it."""
         return self.nova('POST', f'/servers/{server}/action',
-                         {action: arguments}, microversion)
+                         {action: arguments})
 
-    def _act(self, server: str, action: str, arguments: Any, wait: bool,
+    def _act(self, server: str, action: str, arguments: Any,
              *wanted: str) -> None:
         self.act(server, action, arguments)
-        if wait:
-            self._wait(server, wanted, 600,
-                       lambda: self.action_error(server))
+        self._wait(server, wanted, 600, lambda: self.action_error(server))
 
     def action_error(self, server: str) -> str:
         """Why the server's last action failed; nothing if it did not."""
@@ -113,14 +103,14 @@ class Servers(Api):
                   for event in events if event['result'] == 'Error']
         return str(errors[0]) if errors else 'no reason given'
 
-    def wait_action(self, server: str, timeout: float = 300) -> str:
+    def wait_action(self, server: str) -> str:
         """Wait until the last action is over; why it failed, if it did."""
         def over() -> bool:
             events = self._last_action(server)[1]
             return bool(events) and all(event['finish_time']
                                         for event in events)
         wait_for(f'the end of the last action of server {server}', over,
-                 timeout, 0.5)
+                 300, 0.5)
         return self.action_error(server)
 
     def _last_action(self, server: str
@@ -131,44 +121,39 @@ class Servers(Api):
         found = self.nova('GET', f'{path}/{action["request_id"]}')
         return action, found['instanceAction']['events']
 
-    def start_server(self, server: str, wait: bool = True) -> None:
+    def start_server(self, server: str) -> None:
         """Switch a server on."""
-        self._act(server, 'os-start', None, wait, 'ACTIVE')
+        self._act(server, 'os-start', None, 'ACTIVE')
 
-    def stop_server(self, server: str, wait: bool = True) -> None:
+    def stop_server(self, server: str) -> None:
         """Switch a server off."""
-        self._act(server, 'os-stop', None, wait, 'SHUTOFF')
+        self._act(server, 'os-stop', None, 'SHUTOFF')
 
-    def reboot_server(self, server: str, hard: bool = True,
-                      wait: bool = True) -> None:
-        """Reboot a server."""
-        self._act(server, 'reboot', {'type': 'HARD' if hard else 'SOFT'},
-                  wait, 'ACTIVE')
+    def reboot_server(self, server: str) -> None:
+        """Reboot a server without asking it."""
+        self._act(server, 'reboot', {'type': 'HARD'}, 'ACTIVE')
 
-    def delete_server(self, server: str, wait: bool = True,
-                      timeout: float = 300) -> None:
+    def delete_server(self, server: str) -> None:
         """Delete a server and wait until it is gone; its volumes stay."""
         self.nova('DELETE', f'/servers/{server}')
-        if wait:
-            wait_for(f'server {server} to be gone',
-                     lambda: _missing(lambda: self.server(server)),
-                     timeout, 0.2)
+        wait_for(f'server {server} to be gone',
+                 lambda: _missing(lambda: self.server(server)), 300, 0.2)
 
     # Moves
 
-    def live_migrate(self, server: str, node: int | None = None,
-                     wait: bool = True, timeout: float = 600) -> None:
+    def live_migrate(self, server: str, node: int,
+                     wait: bool = True) -> None:
         """Move a running server."""
         self.act(server, 'os-migrateLive', {
-            'host': f'node{node}' if node else None,
+            'host': f'node{node}',
             'block_migration': 'auto'})
         if wait:
-            status = self.wait_migration(server, timeout)
+            status = self.wait_migration(server)
             if status != 'completed':
                 raise LabError(f'live migration of server {server}: {status}'
                                f': {self.action_error(server)}')
 
-    def wait_migration(self, server: str, timeout: float = 600) -> str:
+    def wait_migration(self, server: str) -> str:
         """Wait for the end of the server's last migration; its status.
 
         That is "completed", "error", "failed" or "cancelled".
@@ -180,7 +165,7 @@ class Servers(Api):
             status = str(self.migrations(server)[0]['status'])
             return status if status in _ENDED else ''
         return str(wait_for(f'end of the migration of server {server}',
-                            ended, timeout, 0.5))
+                            ended, 600, 0.5))
 
     def migrations(self, server: str) -> list[dict[str, Any]]:
         """All migrations of a server, the newest first."""
@@ -188,48 +173,40 @@ class Servers(Api):
         return sorted(found['migrations'], key=lambda each: each['id'],
                       reverse=True)
 
-    def migrate(self, server: str, node: int | None = None,
-                wait: bool = True) -> None:
+    def migrate(self, server: str, node: int) -> None:
         """Move a server cold; confirm() or revert() it then."""
-        self._act(server, 'migrate', {'host': f'node{node}'} if node else {},
-                  wait, 'VERIFY_RESIZE')
+        self._act(server, 'migrate', {'host': f'node{node}'},
+                  'VERIFY_RESIZE')
 
-    def confirm(self, server: str, wait: bool = True) -> None:
+    def confirm(self, server: str) -> None:
         """Keep what migrate() did."""
-        self._act(server, 'confirmResize', None, wait, 'ACTIVE', 'SHUTOFF')
+        self._act(server, 'confirmResize', None, 'ACTIVE', 'SHUTOFF')
 
-    def revert(self, server: str, wait: bool = True) -> None:
+    def revert(self, server: str) -> None:
         """Undo what migrate() did."""
-        self._act(server, 'revertResize', None, wait, 'ACTIVE', 'SHUTOFF')
+        self._act(server, 'revertResize', None, 'ACTIVE', 'SHUTOFF')
 
-    def shelve(self, server: str, wait: bool = True) -> None:
+    def shelve(self, server: str) -> None:
         """Take a server off its node."""
-        self._act(server, 'shelve', None, wait, 'SHELVED_OFFLOADED')
+        self._act(server, 'shelve', None, 'SHELVED_OFFLOADED')
 
-    def unshelve(self, server: str, node: int | None = None,
-                 wait: bool = True) -> None:
+    def unshelve(self, server: str, node: int) -> None:
         """Put a shelved server on a node."""
-        self._act(server, 'unshelve', {'host': f'node{node}'} if node
-                  else None, wait, 'ACTIVE')
+        self._act(server, 'unshelve', {'host': f'node{node}'}, 'ACTIVE')
 
-    def evacuate(self, server: str, node: int | None = None,
-                 wait: bool = True) -> None:
-        """Take a server from a node that is down to another."""
-        self._act(server, 'evacuate', {'host': f'node{node}'} if node
-                  else {}, wait, 'SHUTOFF', 'ACTIVE')
+    def evacuate(self, server: str, node: int) -> None:
+        """Let a server be taken from a node that is down to another."""
+        self.act(server, 'evacuate', {'host': f'node{node}'})
 
     # Volumes
 
-    def add_volume(self, server: str, volume: str,
-                   wait: bool = True) -> None:
+    def add_volume(self, server: str, volume: str) -> None:
         """Attach a volume to a server."""
         self.nova('POST', f'/servers/{server}/os-volume_attachments',
                   {'volumeAttachment': {'volumeId': volume}})
-        if wait:
-            self.wait_volume(volume, 'in-use')
+        self.wait_volume(volume, 'in-use')
 
-    def remove_volume(self, server: str, volume: str,
-                      wait: bool = True) -> None:
+    def remove_volume(self, server: str, volume: str) -> None:
         """Detach a volume from a server."""
         path = f'/servers/{server}/os-volume_attachments/{volume}'
 
@@ -241,10 +218,9 @@ class Servers(Api):
                                f'{why}')
             return missing
         self.nova('DELETE', path)
-        if wait:
-            wait_for(f'server {server} to be without volume {volume}', gone,
-                     300, 0.5)
-            self.wait_volume(volume, 'available')
+        wait_for(f'server {server} to be without volume {volume}', gone,
+                 300, 0.5)
+        self.wait_volume(volume, 'available')
 
     # Services
 

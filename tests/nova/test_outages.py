@@ -66,7 +66,7 @@ class OutagesTest(base.NovaTest):
         self.addCleanup(self.lab.force_down, 1, False)
         # So does Cinder after its timeout, three minutes each time.
         with self.gateway.fault(*DELETE, times=ALWAYS):
-            self.lab.evacuate(server.id, 2, wait=False)
+            self.lab.evacuate(server.id, 2)
             self.assertNotEqual('', self.lab.wait_action(server.id))
         self.assertEqual('node1', server.row(server.volume)[1])
         self.lab.force_down(1, False)
