@@ -133,10 +133,6 @@ def _apply_clone(host: Host, unit: Unit,
         host.dm.apply(
             str(name), table.Table.single(
                 units.Bytes(source.size).to_sectors(), target))
-        # A discard marks a region hydrated without copying it: on a thick
-        # LV the server would then read what the LV held before. Consumers
-        # inherit the limit.
-        host.dm.hide_discards(str(name))
     made = host.dm.devices()[str(name)]
     return dataclasses.replace(unit, devices={**unit.devices, name: made})
 

@@ -40,6 +40,11 @@ def consumer_table(unit: state.Unit) -> table.Table:
 
 def consume(host: Host, unit: state.Unit, name: names.DeviceName) -> None:
     """Make a consumer device."""
+    if _clone_in_use(unit):
+        # A discard marks a region hydrated without copying it: on a thick
+        # LV the server would then read what the LV held before. Consumers
+        # inherit the limit from the clone, whose maker may have been killed.
+        host.dm.hide_discards(str(names.clone(unit.lv)))
     host.dm.apply(str(name), consumer_table(unit),
                   readonly=name.kind is names.Kind.LOAN)
 

@@ -105,6 +105,10 @@ class Mapper:
             raise _failed('create', f'{name}: no device {devnum}')
         if disk and not readonly:
             raise _failed('create', f'{name}: {devnum} is read-only')
+        below = self._by_devnum(devnum)
+        if below and below.table.has(table.Clone) and below.discards:
+            self._node.complain(f'{name}: a server could discard what '
+                                f'{below.name} has not copied')
 
     def _load_clone(self, clone: mapped.Mapped) -> None:
         target = typing.cast(table.Clone, clone.target)

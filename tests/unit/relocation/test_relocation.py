@@ -89,6 +89,24 @@ class MoveTest(base.CloudTestCase):
             found.discards for name, found in self.b.mapper.mapped.items()
             if '-clone-' in name))
 
+    def test_no_discards_after_a_boot_that_was_interrupted(self) -> None:
+        _, path = self.relocated()
+        self.b.lose_power()
+
+        def kill(call: ports.Call) -> None:
+            if call.method == 'hide_discards':
+                self.b.kill()
+        self.cloud.before = kill
+        self.cloud.restart()
+        self.assertFalse(self.b.process.alive)
+        self.cloud.before = lambda call: None
+        self.cloud.restart()
+        clone, = (found for name, found in self.b.mapper.mapped.items()
+                  if '-clone-' in name)
+        self.assertIn(path.rpartition('/')[2], self.b.mapper.mapped)
+        self.assertFalse(clone.discards)
+        self.assert_no_complaints()
+
     def test_two_volumes_in_opposite_directions(self) -> None:
         other = self.cloud.create(self.b)
         self.relocated()
