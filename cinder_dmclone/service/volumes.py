@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from oslo_utils import excutils
+
 from cinder_dmclone.database.provider_id import ProviderId
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
@@ -24,7 +26,12 @@ def create(service: Service, volume_id: VolumeId, lv: LvUuid,
     tag = lv_tags.OwnTag(1, volume_id)
     group.create(names.data_lv(lv), units.Bytes.from_gib(size_gib),
                  [lv_tags.print_tag(tag)])
-    group.flush()
+    try:
+        group.flush()
+    except Exception:
+        # Cinder makes the volume on another node then.
+        with excutils.save_and_reraise_exception():
+            group.remove(names.data_lv(lv))
     return str(ProviderId(1))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import typing
 from unittest import mock
+import uuid
 
 from oslo_serialization import jsonutils
 
@@ -56,6 +57,32 @@ class DetachTest(base.CloudTestCase):
         self.cloud.forget(self.volume, attachment)
         self.cloud.settle()
         self.assertNotIn(path.rpartition('/')[2], self.a.mapper.mapped)
+
+
+class CreateTest(base.CloudTestCase):
+
+    def create(self) -> str:
+        volume = str(uuid.uuid4())
+        self.cloud.db.volume(volume, f'{self.a.name}#pool')
+        volumes.create(self.a.service, volume, volume, 1)
+        return volume
+
+    def test_nothing_is_left_of_one_that_is_not_durable(self) -> None:
+        """Cinder tries another node: this one's LV would be a stranger."""
+        found = dict(self.a.group.volumes)
+
+        def fail(call: ports.Call) -> None:
+            if (call.port, call.method) == ('group', 'flush'):
+                raise exceptions.CommandTimeout(command='fsync', seconds=30)
+        self.cloud.before = fail
+        self.assertRaises(exceptions.CommandTimeout, self.create)
+        self.assertEqual(found, self.a.group.volumes)
+
+    def test_a_volume_that_exists_is_kept(self) -> None:
+        volume = self.create()
+        self.assertRaises(exceptions.CommandFailed, volumes.create,
+                          self.a.service, volume, volume, 1)
+        self.assertIn(names.data_lv(volume), self.a.group.volumes)
 
 
 class DeleteTest(base.CloudTestCase):
