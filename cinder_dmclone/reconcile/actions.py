@@ -7,6 +7,7 @@ is interrupted. The caller holds the volume's lock.
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 
 from oslo_log import log as logging
@@ -24,6 +25,7 @@ from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import exports
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import teardown
 from cinder_dmclone.stack import write_gate
 from cinder_dmclone.world import World
@@ -84,6 +86,18 @@ def _reclaim(world: World, decision: Decision, known: Facts) -> None:
 @performs(Action.ADOPT, settles=True)
 def _adopt(world: World, decision: Decision, known: Facts) -> None:
     borrower.adopt(world, known.unit, _row(known))
+
+
+@performs(Action.RENAME, settles=True)
+def _rename(world: World, decision: Decision, known: Facts) -> None:
+    # Without the database the tag tells whose lock to take.
+    unit, own = known.unit, known.unit.tags.own
+    assert own is not None
+    renamed = dataclasses.replace(own, volume=_row(known).id)
+    world.host.group.retag(names.data_lv(unit.lv),
+                           add=[lv_tags.print_tag(renamed)],
+                           remove=[lv_tags.print_tag(own)])
+    world.host.group.flush()
 
 
 @performs(Action.ASSEMBLE, settles=True)

@@ -36,6 +36,7 @@ class Action(enum.Enum):
     WITHDRAW = 'take the offer back'
     RECLAIM = 'forget a loan that never came to be'
     ADOPT = 'become the owner that the row already names'
+    RENAME = 'write down which volume it is by now'
     ASSEMBLE = 'put the clone together'
     RECONNECT = 'find the way to the lender again'
     HYDRATE = 'start the copying'

@@ -49,6 +49,8 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     if row.source or unit.meta or unit.of_kind(names.Kind.CLONE,
                                                names.Kind.SOURCE):
         return Decision(Action.COMPLETE, 'hydration has finished')
+    if unit.tags.own.volume != row.id and not row.offer:
+        return Decision(Action.RENAME, 'Cinder has exchanged the ids')
     return _consumers(facts, row)
 
 

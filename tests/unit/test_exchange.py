@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
+from cinder_dmclone.stack import lv_tags
 from tests.unit import base
+from tests.unit.fake import ports
 
 
 class ExchangeTest(base.CloudTestCase):
@@ -42,6 +44,48 @@ class ExchangeTest(base.CloudTestCase):
         self.cloud.settle()
         self.assert_data(self.a, path)
         self.assert_settled()
+
+    def restart(self) -> set[str]:
+        """The ids whose locks b takes when it boots."""
+        self.b.lose_power()
+        self.cloud.calls.clear()
+        self.cloud.restart()
+        return {call.arguments[0] for call in self.cloud.calls
+                if (call.node, call.port) == (self.b.name, 'locks')}
+
+    def test_the_lock_at_a_boot_is_the_volumes(self) -> None:
+        self.cloud.delete(self.other)
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.settle()
+        self.assertEqual({self.volume}, self.restart())
+
+    def test_the_new_id_is_written_down_after_a_kill(self) -> None:
+        self.cloud.delete(self.other)
+        for hook in ('before', 'after'):
+            with self.subTest(hook):
+                self.kill_at_the_tag(hook)
+                self.cloud.restart()
+                self.cloud.settle()
+                _, tags = self.tags()
+                self.assertEqual({lv_tags.print_tag(lv_tags.OwnTag(
+                    1, self.volume))}, set(tags))
+
+    def tags(self) -> tuple[str, frozenset[str]]:
+        lv, = self.b.group.volumes.values()
+        return lv.name, lv.tags
+
+    def kill_at_the_tag(self, hook: str) -> None:
+        def kill(call: ports.Call) -> None:
+            if call.method == 'retag':
+                self.b.kill()
+        name, tags = self.tags()
+        self.b.group.retag(name, remove=tags, add=[lv_tags.print_tag(
+            lv_tags.OwnTag(1, self.other))])
+        self.b.kill()
+        setattr(self.cloud, hook, kill)
+        self.cloud.restart()
+        self.assertFalse(self.b.process.alive)
+        setattr(self.cloud, hook, lambda call: None)
 
     def test_a_lender_in_the_middle_of_a_chain_is_kept(self) -> None:
         """Its own tag names a deleted volume, the loan's a living one."""
