@@ -50,7 +50,9 @@ def decide(facts: Facts) -> Decision:
 
 
 def _without_lv(facts: Facts) -> Decision:
-    unit = facts.unit
+    unit, row = facts.unit, facts.row
+    if row and row.deleted:
+        return Decision(Action.ERASE, 'the volume was deleted')
     if unit.meta or unit.devices:
         # Teardown removes the data LV last: this is not ours to explain.
         return Decision(Verdict.REPORT, 'the data LV is gone, what was built '

@@ -82,8 +82,8 @@ def pick_row(unit: state.Unit, node: NodeName,
             rank = 1
         elif row.owner in borrowers:
             rank = 2
-        elif row.id in unit.tags.volumes:
-            rank = 3 + unit.tags.volumes.index(row.id)
+        elif row.id in unit.volumes:
+            rank = 3 + unit.volumes.index(row.id)
         else:
             continue
         ranks[row.deleted, rank].append(row)

@@ -191,7 +191,7 @@ class Reconciler:
         store, node = self._world.rows, self._world.settings.node
         found = {row.id: row for row in store.find({*known, *(
             volume for unit in units
-            for volume in (VolumeId(unit.lv), *unit.tags.volumes))})}
+            for volume in (VolumeId(unit.lv), *unit.volumes))})}
         unnamed = [unit.lv for unit in units
                    if not observed.is_named(unit, node, found.values())]
         if unnamed:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
@@ -23,7 +22,8 @@ from cinder_dmclone import units
 Unit = state.Unit
 
 
-def build(host: Host, lv: LvUuid, tags: typing.Iterable[lv_tags.Tag],
+def build(host: Host, lv: LvUuid,
+          tags: tuple[lv_tags.CopyTag, lv_tags.SourceTag],
           source: importer.Source, front: bool) -> None:
     """Make a copy that can be read and written at once; nothing hydrates.
 
@@ -32,11 +32,13 @@ def build(host: Host, lv: LvUuid, tags: typing.Iterable[lv_tags.Tag],
     :raises LoginFailed, SourceMismatch: if the lender cannot be reached
     """
     settings = host.settings
+    raw = lv_tags.MetadataTag(tags[0].volume, lv, 0, source.iqn)
+    ready = dataclasses.replace(raw, ready=1)
     host.group.create(names.data_lv(lv), source.size,
                       [lv_tags.print_tag(tag) for tag in tags])
     host.meta_group.create(
         names.meta_lv(lv), metadata.size(source.size, settings.region_size),
-        [lv_tags.print_tag(lv_tags.MetadataTag(lv, 0, source.iqn))], zero=True)
+        [lv_tags.print_tag(raw)], zero=True)
     # A login leaves a node record, which outlives a power cut: so must the
     # LV, which alone tells whose it is.
     flush_records(host)
@@ -51,9 +53,8 @@ def build(host: Host, lv: LvUuid, tags: typing.Iterable[lv_tags.Tag],
     if not front:
         host.dm.remove(str(name))
     host.meta_group.retag(
-        names.meta_lv(lv),
-        add=[lv_tags.print_tag(lv_tags.MetadataTag(lv, 1, source.iqn))],
-        remove=[lv_tags.print_tag(lv_tags.MetadataTag(lv, 0, source.iqn))])
+        names.meta_lv(lv), add=[lv_tags.print_tag(ready)],
+        remove=[lv_tags.print_tag(raw)])
     flush_records(host)
 
 

@@ -87,10 +87,12 @@ class MetadataTag:
     """Clone metadata of data LV ``lv``; ``ready`` once it was formatted.
 
     ``iqn`` is the source's target: it is still needed for the logout when
-    the data LV no longer says where it came from.
+    the data LV no longer says where it came from. ``volume`` tells whose it
+    was when the data LV is gone.
     """
 
     kind: typing.ClassVar[str] = 'meta'
+    volume: VolumeId
     lv: LvUuid
     ready: int
     iqn: str

@@ -12,6 +12,7 @@ from cinder_dmclone.host.iscsi import exporter
 from cinder_dmclone.host import lvm
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.sysfs import sessions
@@ -65,6 +66,12 @@ class Unit:
         """The target this LV hydrates from, or has just hydrated from."""
         holder = self.tags.source or self.meta_tag
         return holder.iqn if holder else None
+
+    @property
+    def volumes(self) -> tuple[VolumeId, ...]:
+        """The volume ids that its tags speak of, the latest first."""
+        meta = (self.meta_tag.volume,) if self.meta_tag else ()
+        return tuple(dict.fromkeys((*self.tags.volumes, *meta)))
 
     @property
     def assembled(self) -> bool:

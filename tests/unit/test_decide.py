@@ -64,7 +64,7 @@ def unit(lv: str, *tags: lv_tags.Tag, meta: bool = False,
         fields.setdefault('data', volume(names.data_lv(lv)))
     if meta:
         fields['meta'] = volume(names.meta_lv(lv))
-        fields['meta_tag'] = lv_tags.MetadataTag(lv, 1, FROM_X.iqn)
+        fields['meta_tag'] = lv_tags.MetadataTag('v', lv, 1, FROM_X.iqn)
     return state.Unit(lv, tags=lv_tags.Tags.parse(
         lv_tags.print_tag(tag) for tag in tags), **fields)
 

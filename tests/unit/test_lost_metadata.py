@@ -83,6 +83,30 @@ class LostMetadataTest(base.CloudTestCase):
         self.cloud.settle()
         self.assert_settled()
 
+    def test_what_a_deletion_could_not_reach_goes_when_it_is_back(
+            self) -> None:
+        attachment, _ = self.relocated()
+        self.cloud.detach(self.volume, attachment, self.b)
+        self.b.meta_group.lost = True
+        self.cloud.delete(self.volume)
+        self.assertEqual({}, self.b.group.volumes)
+        self.assertEqual(1, len(self.b.meta_group.volumes))
+        self.b.meta_group.lost = False
+        self.b.kill()
+        self.b.start()
+        self.cloud.settle()
+        for node in (self.a, self.b):
+            self.assert_clean(node, set())
+
+    def test_what_a_living_volume_has_lost_is_kept(self) -> None:
+        """The metadata tells which data was there."""
+        self.relocated()
+        self.b.lose_power()
+        self.b.group.volumes.clear()
+        self.b.start()
+        self.cloud.settle()
+        self.assertEqual(1, len(self.b.meta_group.volumes))
+
     def test_the_service_starts(self) -> None:
         self.a.lose_power()
         self.a.meta_group.lost = self.a.up = True
