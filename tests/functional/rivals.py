@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 import time
 import typing
 import uuid
 from collections.abc import Callable
+from concurrent import futures
 
 from cinder import context as cinder_context
 from cinder import exception
@@ -246,6 +248,56 @@ def conflict(task: Task, start: typing.Any) -> Task:
     sa.event.listen(engine, 'commit', rival, once=True)
     after = store.offer(row, _copy(row), rows.Migrate())
     return {'provider_id': after.provider_id, 'deadlocks': start.deadlocks}
+
+
+def late(task: Task, start: Callable[[], None]) -> Task:
+    """Renew an offer on one node while a COMMIT of it waits on another.
+
+    The commit is as one whose connection was lost: it has been sent, and
+    nobody knows when the database carries it out.
+    """
+    store, engine = RowStore(), _through(task['port'])
+    start()
+    offered = _offer(task['volume'])
+    assert offered.offer
+    owner = rows.Owner(offered.offer, 'pool')
+    under_way, arrives = threading.Event(), threading.Event()
+
+    def wait(connection: object) -> None:
+        under_way.set()
+        arrives.wait()
+    sa.event.listen(engine, 'commit', wait, once=True)
+    with futures.ThreadPoolExecutor() as pool:
+        commit = pool.submit(store.commit, offered, owner, rows.Migrate())
+        under_way.wait()
+        _through(task['other'])
+        shown = store.get(offered.id)
+        renewal = pool.submit(store.renew, offered)
+        while not (renewal.done() or _somebody_waits(task['watch'])):
+            time.sleep(0.05)
+        waits = not renewal.done()
+        arrives.set()
+    return {'as before': shown == offered, 'waits': waits,
+            'renewed': _made(renewal), 'committed': _made(commit)}
+
+
+def _somebody_waits(url: str) -> bool:
+    """Whether a transaction waits for the lock of another one."""
+    watch = sa.create_engine(url)
+    try:
+        with watch.connect() as connection:
+            return bool(connection.execute(sa.text(
+                'SELECT 1 FROM information_schema.innodb_trx '
+                "WHERE trx_state = 'LOCK WAIT'")).first())
+    finally:
+        watch.dispose()
+
+
+def _made(change: futures.Future[rows.Row]) -> bool:
+    with contextlib.suppress(exceptions.RowChanged):
+        change.result()
+        return True
+    return False
 
 
 def lag(task: Task, start: typing.Any) -> Task:

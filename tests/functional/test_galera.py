@@ -67,6 +67,25 @@ class GaleraTest(testtools.TestCase):
         self.assertEqual((found['provider_id'], 'rival'),
                          self.row(volume, 'provider_id, display_name'))
 
+    def test_a_commit_that_comes_late(self) -> None:
+        """Whether it or the renewal is made, it is one of them."""
+        here, there, _ = self.cluster.nodes
+        for other in (here, there):
+            with self.subTest(same=other is here):
+                volume = self.migrating()
+                found, = self.crew.run([{
+                    'do': 'tests.functional.rivals:late', 'volume': volume,
+                    'port': here.port, 'other': other.port,
+                    'watch': galera.url(other.port)}])
+                # Reading alone does not tell.
+                self.assertTrue(found['as before'])
+                self.assertEqual(other is here, found['waits'])
+                self.assertEqual((other is here, other is not here),
+                                 (found['committed'], found['renewed']))
+                provider_id, = self.row(volume, 'provider_id')
+                self.assertEqual(found['renewed'],
+                                 provider_id.endswith(';renewed=1'))
+
     def test_a_node_that_lags_is_waited_for(self) -> None:
         volume = self.migrating()
         here, there, _ = self.cluster.nodes
