@@ -29,6 +29,11 @@ class ServicesTest(base.TestCase):
             self.assertEqual(f'{number}@x', found and found.host)
         self.assertIsNone(self.services.get('other@x'))
 
+    def test_names_are_as_they_are_written(self) -> None:
+        """MySQL compares without regard to case, message queues do not."""
+        self.services.get('1@x')
+        self.assertIsNone(self.services.get('1@X'))
+
     def test_all_are_read_once(self) -> None:
         self.services.get('1@x')
         self.db.statements.clear()
