@@ -126,6 +126,10 @@ class CannotRelocate(DMCloneException):
                "%(reason)s")
 
 
+class NodeFull(CannotRelocate):
+    """The node that the volume should move to has no room for it."""
+
+
 class CannotServe(DMCloneException):
     message = ("Volume %(volume)s on %(node)s cannot be connected: "
                "%(reason)s")

@@ -42,6 +42,16 @@ dmclone_opts = [
              'A volume that has as many moves again when it has hydrated; '
              'until then it is refused elsewhere, but not on the node that it '
              'has just come from: a resize can be reverted.'),
+    cfg.StrOpt(
+        'dmclone_no_room', default='refuse',
+        choices=[
+            ('refuse', 'The attachment is refused with the reason.'),
+            ('serve', 'The volume stays where it is and is served over '
+                      'iSCSI until it is detached. Its server cannot be '
+                      'live-migrated.')],
+        help='What happens to a volume that is attached to a server on a node '
+             'that has no room for it. A server that is live-migrated to such '
+             'a node is refused in any case.'),
 ]
 
 # The volume group is Cinder's own option; a second definition of it would

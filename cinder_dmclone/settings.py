@@ -15,7 +15,8 @@ class Settings:
     """What the operator chose, in the units the code uses.
 
     ``budget`` is how long a driver call may take, in seconds; ``max_copies``
-    how many LVs of one volume there may be on all nodes.
+    how many LVs of one volume there may be on all nodes; ``serves_the_full``
+    whether a server on a node without room for its volume is served in place.
     """
 
     node: NodeName
@@ -27,6 +28,7 @@ class Settings:
     hydration_batch: units.Bytes
     budget: float
     max_copies: int
+    serves_the_full: bool
     reserved_percentage: int
     key: bytes = dataclasses.field(repr=False)
 

@@ -53,6 +53,7 @@ def make_host(configuration: typing.Any, node: NodeName) -> Host:
             config.dmclone_hydration_batch_mib * oslo_units.Mi),
         budget=CONF.rpc_response_timeout * deadlines.CALL_PART,
         max_copies=config.dmclone_max_copies,
+        serves_the_full=config.dmclone_no_room == 'serve',
         reserved_percentage=config.reserved_percentage,
         key=_key())
     meta = config.dmclone_metadata_volume_group

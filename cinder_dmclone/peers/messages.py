@@ -87,9 +87,10 @@ class Identify(Request[Identity]):
 
 @dataclasses.dataclass(frozen=True)
 class Room(Identity):
-    """What a borrower could take in."""
+    """What a borrower could take in; ``lacks`` says why nothing."""
 
     free: units.Bytes
+    lacks: str = ''
 
 
 @dataclasses.dataclass(frozen=True)

@@ -94,7 +94,8 @@ def commit(world: World, row: rows.Row, pool: str,
 def find_room(world: World, row: rows.Row, peer: NodeName) -> messages.Room:
     """Ask the peer for room before anything is written down.
 
-    :raises CannotRelocate: if there is none, or its disks do not fit
+    :raises NodeFull: if there is none
+    :raises CannotRelocate: if its disks do not fit
     """
     report = world.host.group.report()
     lv = report.lvs.get(names.data_lv(row.lv))
@@ -102,10 +103,11 @@ def find_room(world: World, row: rows.Row, peer: NodeName) -> messages.Room:
         raise _cannot(world, row, peer,
                       f'its LV {names.data_lv(row.lv)} is missing')
     room = world.peers.ask(peer, messages.FindRoom(lv.size))
-    if room.free < lv.size:
-        raise _cannot(world, row, peer,
-                      f'{peer} has not enough room: the volume needs '
-                      f'{lv.size} bytes, {room.free} are free')
+    if room.lacks or room.free < lv.size:
+        raise exceptions.NodeFull(
+            volume=row.id, node=world.settings.node, peer=peer,
+            reason=room.lacks or f'{peer} has not enough room: the volume '
+            f'needs {lv.size} bytes, {room.free} are free')
     _require_blocks(world, row, peer, room)
     return room
 

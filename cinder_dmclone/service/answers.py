@@ -36,8 +36,6 @@ def find_room(service: Service, request: messages.FindRoom) -> messages.Room:
 
     What ``reserved_percentage`` reserves is for no relocation either.
 
-    :raises NoRoom: if there is none for the clone's metadata
-    :raises NoMetadataGroup: if the group for it is lost
     :raises PeerRefused: if the volume has more regions than dm-clone can
         count, or does not end with an extent of this node
     """
@@ -55,19 +53,33 @@ def find_room(service: Service, request: messages.FindRoom) -> messages.Room:
             node=service.node, what=f'a volume of {size} bytes',
             reason=f'the extents of {report.name} have '
             f'{report.extent_size} bytes: it cannot be as large')
+    there, lacks, free = _identity(service, report), '', units.Bytes(0)
+    try:
+        free = _free(service, report, size)
+    except exceptions.NoRoom as error:
+        lacks = error.msg
+    return messages.Room(**dataclasses.asdict(there), free=free, lacks=lacks)
+
+
+def _free(service: Service, report: lvm.Report,
+          size: units.Bytes) -> units.Bytes:
+    """The room for copies, without that for this one's metadata.
+
+    :raises NoRoom: if there is none for the metadata
+    :raises NoMetadataGroup: if the group for it is lost
+    """
+    host, settings = service.host, service.host.settings
     shared = host.meta_group.name == host.group.name
     meta = report if shared else _metadata_group(service)
-    needed = metadata.size(size, settings.region_size
-                           ).round_up(meta.extent_size)
+    needed = metadata.size(size, settings.region_size).round_up(
+        meta.extent_size)
     reserve = int(report.size) * settings.reserved_percentage // 100
     free = units.Bytes(max(0, int(report.free) - reserve))
     meta_free = free if shared else meta.free
     if meta_free < needed:
         raise exceptions.NoRoom(group=meta.name, node=service.node,
                                 needed=needed, free=meta_free)
-    return messages.Room(
-        **dataclasses.asdict(_identity(service, report)),
-        free=free - needed if shared else free)
+    return free - needed if shared else free
 
 
 def _metadata_group(service: Service) -> lvm.Report:

@@ -71,6 +71,21 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     return Placement(How.ISCSI)
 
 
+def without_room(found: Placement,
+                 connector: typing.Mapping[str, typing.Any],
+                 serves: bool) -> Placement:
+    """How a server is served whose node has no room for the volume.
+
+    In place only if the operator chose that, and never one that is
+    live-migrated: it has the volume as a local device.
+
+    :param found: what ``place`` said
+    """
+    if serves and found.how is How.RELOCATE and connector.get('initiator'):
+        return Placement(How.ISCSI)
+    return Placement(How.REFUSE, why=f'{found.peer} has no room for it')
+
+
 def _waiting(row: rows.Row, asking: str | None) -> rows.Attachment | None:
     """The attachment this request is for."""
     fits = [a for a in row.attachments

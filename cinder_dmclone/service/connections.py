@@ -12,7 +12,6 @@ from oslo_log import log as logging
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
-from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
@@ -75,8 +74,10 @@ def _serve(service: Service, row: rows.Row, unit: state.Unit,
         _tell_user(row, refusal)
         raise refusal
     if found.how in (How.RELOCATE, How.LIVE):
-        assert found.peer is not None
-        return _relocate(service, row, found.peer, found.purpose)
+        try:
+            return _relocate(service, row, found)
+        except exceptions.NodeFull as error:
+            found = _without_room(service, row, found, connector, error)
     if found.how is not How.FRONT:
         service.require_unoffered(row)
     if unit.data is None or (unit.tags.source and not unit.assembled):
@@ -106,8 +107,26 @@ def _place(service: Service, row: rows.Row,
     return attach_policy.place(row, connector, host, peer, peer_up)
 
 
-def _relocate(service: Service, row: rows.Row, peer: NodeName,
-              purpose: rows.Purpose) -> dict[str, typing.Any]:
+def _without_room(service: Service, row: rows.Row,
+                  found: attach_policy.Placement, connector: Connector,
+                  error: exceptions.NodeFull) -> attach_policy.Placement:
+    instead = attach_policy.without_room(
+        found, connector, service.world.settings.serves_the_full)
+    if instead.how is How.REFUSE:
+        _tell_user(row, error)
+        raise error
+    LOG.info('Volume %(volume)s is served from %(node)s to %(peer)s over '
+             'iSCSI, as dmclone_no_room says. Its server cannot be '
+             'live-migrated until it is detached and attached anew. %(error)s',
+             {'volume': row.id, 'node': service.node, 'peer': found.peer,
+              'error': error.msg})
+    return instead
+
+
+def _relocate(service: Service, row: rows.Row,
+              found: attach_policy.Placement) -> dict[str, typing.Any]:
+    peer, purpose = found.peer, found.purpose
+    assert peer is not None
     try:
         if row.id in service.copying:
             raise exceptions.CannotRelocate(
@@ -117,6 +136,8 @@ def _relocate(service: Service, row: rows.Row, peer: NodeName,
                 if isinstance(purpose, rows.LiveMigration)
                 else coordinator.relocate)
         return exports.local(move(service.world, row, peer, purpose))
+    except exceptions.NodeFull:
+        raise  # it may be served all the same
     except exceptions.DMCloneException as error:
         _tell_user(row, error)
         raise

@@ -48,6 +48,7 @@ class Process:
             region_size=storage.REGION, hydration_threshold=units.Bytes(1),
             hydration_batch=units.Bytes(1), budget=45.0,
             max_copies=node.cloud.max_copies,
+            serves_the_full=node.cloud.serves_the_full,
             reserved_percentage=node.cloud.reserved_percentage,
             key=node.group.uuid.encode())
         host = Host(
@@ -187,9 +188,11 @@ class Cloud:
 
     def __init__(self, *hosts: str, lock_wait: float = 0.0,
                  max_copies: int = 3, reserved_percentage: int = 0,
+                 serves_the_full: bool = False,
                  **options: typing.Any) -> None:
         self.lock_wait = lock_wait
         self.max_copies = max_copies
+        self.serves_the_full = serves_the_full
         self.reserved_percentage = reserved_percentage
         self.clock = self.make_clock()
         self.db = self.make_database()
