@@ -133,7 +133,7 @@ def _early_end(service, request):
     found = answers.show(service, request)
     unit = inspect.refresh(service.host, request.lv)
     if unit.tags.own and unit.clone and unit.clone.complete:
-        return dataclasses.replace(found, state='complete')
+        return dataclasses.replace(found, state=messages.LvState.COMPLETE)
     return found
 
 

@@ -65,7 +65,7 @@ def _see_some(session):
      first=40)
 def _no_doubt(unit, who, generation, group, shown,
               doubt=old_copy._doubt):
-    if shown.state == 'missing':
+    if shown.state is messages.LvState.MISSING:
         return None
     return doubt(unit, who, generation, group, shown)
 
