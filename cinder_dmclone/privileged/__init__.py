@@ -42,6 +42,11 @@ _turns = threading.BoundedSemaphore(_ABROAD)
 _Function = typing.Callable[..., typing.Any]
 
 
+@context.entrypoint
+def ready() -> None:
+    """Nothing, when the daemon has started; that may take long."""
+
+
 def timely(seconds: float, begun: float,
            abroad: bool = False) -> typing.Callable[[_Function], _Function]:
     """An entrypoint that is not carried out after its caller has given up.
@@ -65,6 +70,8 @@ def timely(seconds: float, begun: float,
                                        seconds=begun)
 
         def ask(*arguments: typing.Any, **named: typing.Any) -> typing.Any:
+            if not context.channel or not context.channel.running:
+                ready()
             try:
                 return remote(*arguments, **named,
                               latest=time.monotonic() + begun)

@@ -63,7 +63,7 @@ class DaemonTestCase(base.TestCase):
     def remote(self, name: str, arguments: typing.Any, named: typing.Any,
                timeout: float) -> typing.Any:
         """As ``oslo_privsep.daemon.Daemon._process_cmd``."""
-        self.assertIsNotNone(timeout)
+        self.assertEqual(timeout is None, name.endswith('.ready'))
         module, _, function = name.rpartition('.')
         found = getattr(importlib.import_module(module), function)
         self.assertTrue(privileged.context.is_entrypoint(found))
@@ -114,6 +114,30 @@ class LateTest(DaemonTestCase):
                  for value in vars(module).values()
                  if privileged.context.is_entrypoint(value)}
         self.assertEqual({call[0] for call in CALLS} | READS, found)
+
+
+class StartTest(DaemonTestCase):
+    """The daemon is started by the first call, which takes long."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.run_ = self.enterContext(mock.patch.object(lvm, '_lvm'))
+
+    def start(self) -> None:
+        self.now += 3600
+        privileged.context.channel = types.SimpleNamespace(
+            running=True, remote_call=self.remote)
+
+    def test_a_daemon_that_starts_is_waited_for(self) -> None:
+        for channel in (None, types.SimpleNamespace(running=False)):
+            self.run_.reset_mock()
+            with (mock.patch.object(privileged.context, 'channel', channel),
+                  mock.patch.object(privileged.context, 'start', self.start),
+                  mock.patch.object(
+                      privileged.context, 'stop', lambda: setattr(
+                          privileged.context, 'channel', None))):
+                lvm.report('vg')
+            self.run_.assert_called_once()
 
 
 class StuckTest(DaemonTestCase):
