@@ -47,19 +47,25 @@ def _run(found: socket.socket, failed: typing.Callable[[LvUuid], None],
          lost: typing.Callable[[], None]) -> None:
     while True:
         try:
-            message, (_, group) = found.recvfrom(_SIZE)
-        except OSError as error:
-            # ENOBUFS: they came faster than they were read.
-            LOG.warning('Kernel events were lost: %s', error)
-            lost()
-            continue
-        lv = failed_path(message) if group == _KERNEL else None
-        try:
-            if lv:
-                failed(lv)
+            _tell_next(found, failed, lost)
         except Exception:
             # Nobody else tells of the next one.
-            LOG.exception('A failed path of LV %s is not looked at.', lv)
+            LOG.exception('What the kernel reported is not looked at.')
+
+
+def _tell_next(found: socket.socket,
+               failed: typing.Callable[[LvUuid], None],
+               lost: typing.Callable[[], None]) -> None:
+    try:
+        message, (_, group) = found.recvfrom(_SIZE)
+    except OSError as error:
+        # ENOBUFS: they came faster than they were read.
+        LOG.warning('Kernel events were lost: %s', error)
+        lost()
+        return
+    lv = failed_path(message) if group == _KERNEL else None
+    if lv:
+        failed(lv)
 
 
 def failed_path(message: bytes) -> LvUuid | None:

@@ -23,6 +23,7 @@ from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile import decide
+from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
@@ -30,6 +31,7 @@ from cinder_dmclone.reconcile import hindrances
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import offers
 from cinder_dmclone.reconcile import schedule
+from cinder_dmclone.reconcile import workers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import state
 from cinder_dmclone.stack import teardown
@@ -55,10 +57,8 @@ class Reconciler:
     def __init__(self, world: World,
                  spawn: typing.Callable[..., None] | None = None) -> None:
         self._world = world
-        self._spawn = spawn or _spawn
-        # LVs a thread works on: a login or an erasure of one volume must not
-        # keep the others waiting.
-        self._busy: set[LvUuid] = set()
+        self._workers = workers.Workers(self._work_and_plan, self._try_again,
+                                        spawn)
         self._wake = threading.Condition()
         self._schedule = schedule.Schedule()
         self._reported: dict[str, str] = {}
@@ -90,13 +90,16 @@ class Reconciler:
         with self._wake:
             again = self._schedule.path_failed(
                 lv, self._world.clock.monotonic())
-            unit = None if again or lv in self._busy else self._seen.get(lv)
-            if unit:
-                self._busy.add(lv)
-        if unit:
-            self._set_to_work(unit)
-        else:
+            unit = None if again else self._seen.get(lv)
+            begun = unit is not None and self._schedule.begin(lv)
+        if unit is None:
             self.nominate(lv, schedule.SOONEST if again else 0.0)
+            return
+        lane = workers.Lane.WRITE if unit.hold else workers.Lane.READ
+        if begun:
+            self._workers.put(unit, lane)
+        elif not self._workers.hasten(lv, lane):
+            self.nominate(lv)
 
     def look_at_all(self) -> None:
         """Look at everything in flight as soon as possible."""
@@ -145,27 +148,20 @@ class Reconciler:
                 if everything or due & {lv, unit.tags.volume}
                 or (unit.in_flight and lv not in self._schedule)}
             self._schedule.nobody(due - nominated.keys(), now)
-            for lv in self._busy & nominated.keys():
-                # What called for a look may have come after the last one.
-                self._schedule.nominate(lv, now + schedule.SOONEST)
+            for lv in self._schedule.at_work(nominated):
+                if due & {lv, nominated[lv].tags.volume}:
+                    # What called for a look may have come after the last one.
+                    self._schedule.nominate_after(lv)
                 del nominated[lv]
         for lv, candidate in self._decide_all(nominated).items():
             if isinstance(candidate.step, Verdict):
                 self._plan(candidate, nominated[lv], now)
                 continue
             with self._wake:
-                self._busy.add(lv)
-                self._schedule.begin(lv)
-            self._set_to_work(nominated[lv])
-
-    def _set_to_work(self, unit: state.Unit) -> None:
-        try:
-            self._spawn(self._work_and_plan, unit)
-        except Exception:
-            LOG.exception('LV %s: no thread; trying again later.', unit.lv)
-            with self._wake:
-                self._busy.discard(unit.lv)
-            self.nominate(unit.lv, schedule.SOONEST)
+                begun = self._schedule.begin(lv)
+            if begun:
+                self._workers.put(nominated[lv],
+                                  workers.lane(candidate, nominated[lv]))
 
     def _decide_all(self, units: dict[LvUuid, state.Unit]) -> dict[
             LvUuid, Decision]:
@@ -206,18 +202,26 @@ class Reconciler:
                                           self._world.clock.monotonic())
         return observed.Facts(node, unit, row, rivals, overdue)
 
-    def _work_and_plan(self, unit: state.Unit) -> None:
-        lv, began = unit.lv, self._world.clock.monotonic()
-        decision = Decision(Verdict.WAIT)
-        try:
-            decision = self._work(unit)
-        except Exception:
-            # The other LVs must not suffer; this one is tried again.
-            LOG.exception('LV %s: a step failed; trying again later.', lv)
-        finally:
-            with self._wake:
-                self._busy.discard(lv)
-            self._plan(decision, unit, began)
+    def _work_and_plan(self, unit: state.Unit,
+                       lane: workers.Lane) -> workers.Lane | None:
+        """Take steps that belong to a lane.
+
+        :returns: the lane to which the next step belongs, if that is another
+        """
+        began = self._world.clock.monotonic()
+        decision, belongs = self._work(unit, lane)
+        if belongs is None:
+            self._end(decision, unit, began)
+        return belongs
+
+    def _try_again(self, unit: state.Unit) -> None:
+        self._end(Decision(Verdict.WAIT), unit, self._world.clock.monotonic())
+
+    def _end(self, decision: Decision, unit: state.Unit,
+             began: float) -> None:
+        with self._wake:
+            self._schedule.end(unit.lv, self._world.clock.monotonic())
+        self._plan(decision, unit, began)
 
     def _plan(self, decision: Decision, unit: state.Unit,
               seen: float) -> None:
@@ -254,54 +258,63 @@ class Reconciler:
 
     # -- steps under the lock -----------------------------------------------
 
-    def _work(self, unit: state.Unit) -> Decision:
-        """Take steps until there is nothing to do now."""
+    def _work(self, unit: state.Unit, lane: workers.Lane) -> tuple[
+            Decision, workers.Lane | None]:
+        """Take steps until there is nothing to do now, or not in this lane.
+
+        :returns: the last decision, and the lane for it if that is another
+        """
         lv = unit.lv
         # Almost always the row's id; the row is read under the lock only.
         volume = unit.tags.volume or VolumeId(lv)
         answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
-        decision = Decision(Verdict.WAIT)
         for _ in range(MAX_STEPS):
             try:
-                decision, found = self._one_step(lv, volume, answers)
+                decision, found, belongs = self._one_step(
+                    lv, volume, answers, lane)
             except exceptions.VolumeLocked as error:
                 # Whoever holds it may well be doing what is needed.
                 LOG.debug('LV %s: %s', lv, error.msg)
-                return Decision(Verdict.WAIT, error.msg)
+                return Decision(Verdict.WAIT, error.msg), None
             except exceptions.CopyUnusable as error:
                 # Nothing here gets better by itself.
-                return Decision(Verdict.REPORT, error.msg)
+                return Decision(Verdict.REPORT, error.msg), None
             except exceptions.DMCloneException as error:
                 self._hindrances.met(lv, error)
-                return Decision(Verdict.WAIT, error.msg)
+                return Decision(Verdict.WAIT, error.msg), None
             if found != volume:
                 volume = found
                 continue
             if isinstance(decision.step, Verdict):
                 self._hindrances.over(lv)
-                return decision
+                return decision, None
+            if belongs > lane:
+                return decision, belongs
             if decision.ask and not self._ask(decision, unit, answers):
-                return Decision(Verdict.WAIT, 'a peer does not answer')
+                return Decision(Verdict.WAIT, 'a peer does not answer'), None
         LOG.error('LV %(lv)s takes no end of steps, the last is %(step)s.',
                   {'lv': lv, 'step': decision.step})
-        return Decision(Verdict.WAIT, 'too many steps')
+        return Decision(Verdict.WAIT, 'too many steps'), None
 
     def _one_step(self, lv: LvUuid, volume: VolumeId,
-                  answers: dict[str, typing.Any]) -> tuple[
-                      Decision, VolumeId]:
+                  answers: dict[str, typing.Any], lane: workers.Lane
+                  ) -> tuple[Decision, VolumeId, workers.Lane]:
         """Decide once more under the lock, and take the step.
 
-        :returns: also whose lock has to be taken; nothing was done without
+        :returns: also whose lock has to be taken, and to which lane the step
+            belongs: nothing was done without that lock, or in another lane
         """
         with self._world.locks.volume(volume, deadlines.LOCK_SECONDS):
             decision, known = self._decide_now(lv, volume, answers)
             found = known.row.id if known.row else volume
-            idle = found != volume or isinstance(decision.step, Verdict)
-            if not idle and not decision.ask:
+            belongs = workers.lane(decision, known.unit)
+            taken = found == volume and belongs <= lane and isinstance(
+                decision.step, Action)
+            if taken:
                 actions.take(self._world, decision, known)
-        if not idle and decision.step in actions.REMOVALS:
+        if taken and decision.step in actions.REMOVALS:
             self._remove(lv, volume, answers)
-        return decision, found
+        return decision, found, belongs
 
     def _remove(self, lv: LvUuid, volume: VolumeId,
                 answers: dict[str, typing.Any]) -> None:
@@ -384,9 +397,3 @@ def _first(unit: state.Unit) -> float:
     """The shortest time between two looks at a unit."""
     return (schedule.TOLD if unit.tags.lent or unit.tags.copy
             else schedule.SOONEST)
-
-
-def _spawn(function: typing.Callable[..., None],
-           *arguments: typing.Any) -> None:
-    threading.Thread(target=function, args=arguments, daemon=True,
-                     name='dmclone-step').start()

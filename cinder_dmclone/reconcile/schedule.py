@@ -38,6 +38,10 @@ class Schedule:
         self._progress: dict[str, tuple[float, int]] = {}
         # Until when a path that fails again waits, as at a bad sector.
         self._failed: dict[str, float] = {}
+        # LVs that are worked on, or will be, and those of them that somebody
+        # has nominated since.
+        self._at_work: set[LvUuid] = set()
+        self._after: set[LvUuid] = set()
 
     def __contains__(self, key: str) -> bool:
         return key in self._looks
@@ -57,9 +61,29 @@ class Schedule:
         """Look at something at a time of its own, whatever was planned."""
         self._looks[key] = _Look(at, SOONEST)
 
-    def begin(self, key: str) -> None:
-        """It is being worked on: who nominates it from now on is new."""
-        self._looks.pop(key, None)
+    def begin(self, lv: LvUuid) -> bool:
+        """Note that an LV is worked on; False if it is already."""
+        if lv in self._at_work:
+            return False
+        self._looks.pop(lv, None)
+        self._at_work.add(lv)
+        return True
+
+    def at_work(self, lvs: typing.Iterable[LvUuid]) -> set[LvUuid]:
+        """Those LVs that are worked on: there is nothing to look for."""
+        return self._at_work.intersection(lvs)
+
+    def nominate_after(self, lv: LvUuid) -> None:
+        """Look at an LV when the work on it has ended."""
+        self._looks.pop(lv, None)
+        self._after.add(lv)
+
+    def end(self, lv: LvUuid, now: float) -> None:
+        """Note that an LV is not worked on any more."""
+        self._at_work.discard(lv)
+        if lv in self._after:
+            self._after.discard(lv)
+            self.nominate(lv, now)
 
     def nobody(self, keys: typing.Iterable[str], now: float) -> None:
         """Nothing here answers to these; forget those that are due."""

@@ -69,7 +69,8 @@ class IdleTest(base.CloudTestCase):
     def test_an_lv_that_got_no_thread_is_tried_again(self) -> None:
         self.relocated()
         loop = self.b.process.loop
-        with mock.patch.object(loop, '_spawn', side_effect=RuntimeError):
+        with mock.patch.object(loop._workers, '_spawn',
+                               side_effect=RuntimeError):
             loop.run_once(everything=True)
         self.cloud.settle()
         self.assert_settled()

@@ -76,11 +76,23 @@ class ScheduleTest(ScheduleTestCase):
 
     def test_what_is_being_worked_on_can_be_nominated(self) -> None:
         self.plan.nominate(LV, 1.0)
-        self.plan.begin(LV)
-        self.plan.begin(LV)
+        self.assertTrue(self.plan.begin(LV))
+        self.assertFalse(self.plan.begin(LV))
         self.assertNotIn(LV, self.plan)
         self.plan.nominate(LV, 2.0)
         self.assertEqual({LV}, self.plan.due(2.0))
+        self.assertEqual({LV}, self.plan.at_work([LV, OTHER]))
+
+    def test_nobody_waits_for_the_end_of_work_by_looking(self) -> None:
+        """An erasure takes minutes."""
+        self.plan.begin(LV)
+        self.plan.nominate(LV, 1.0)
+        self.plan.nominate_after(LV)
+        self.assertIsNone(self.plan.first())
+        self.plan.end(LV, 500.0)
+        self.plan.wait(LV, 0.5, 500.0)
+        self.assertEqual(500.0, self.plan.first())
+        self.assertEqual(set(), self.plan.at_work([LV]))
 
 
 class HydrationTest(ScheduleTestCase):

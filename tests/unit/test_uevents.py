@@ -39,3 +39,11 @@ class UeventTest(base.TestCase):
         with self.assertRaises(KeyboardInterrupt):
             uevents._run(found, told, mock.Mock())
         self.assertEqual([mock.call(LV)] * 2, told.mock_calls)
+
+    def test_events_that_are_lost_do_not_end_the_others(self) -> None:
+        found = mock.Mock()
+        found.recvfrom.side_effect = [OSError, OSError, KeyboardInterrupt]
+        lost = mock.Mock(side_effect=[RuntimeError, None])
+        with self.assertRaises(KeyboardInterrupt):
+            uevents._run(found, mock.Mock(), lost)
+        self.assertEqual(2, lost.call_count)

@@ -13,6 +13,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import reconciler
+from cinder_dmclone.reconcile import workers
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
 from cinder_dmclone.service import volumes
@@ -52,7 +53,8 @@ class DetachTest(base.CloudTestCase):
         unit = inspect.refresh(self.a.process.world.host, self.volume)
         began = self.cloud.clock.monotonic()
         connections.disconnect(service, self.volume, self.a.connector)
-        loop._plan(loop._work(unit), unit, began)
+        decision, _ = loop._work(unit, workers.Lane.OTHER)
+        loop._plan(decision, unit, began)
         self.assertIn(path.rpartition('/')[2], self.a.mapper.mapped)
         self.cloud.forget(self.volume, attachment)
         self.cloud.settle()

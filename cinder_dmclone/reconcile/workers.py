@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads that work on LVs: a few, however many LVs need it.
+
+What a server waits for never stands behind what may take long: a login that a
+lender does not answer, or an erasure. Each kind of work has a lane with a
+queue and threads of its own.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import typing
+
+from oslo_log import log as logging
+
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.reconcile import actions
+from cinder_dmclone.reconcile.decision import Action
+from cinder_dmclone.reconcile.decision import Decision
+from cinder_dmclone.reconcile.decision import Question
+from cinder_dmclone.stack import state
+
+LOG = logging.getLogger(__name__)
+
+
+class Lane(enum.IntEnum):
+    """Who waits; a worker also does what is more urgent than its lane."""
+
+    WRITE = 0  # a server that has written to a gate, or should not have
+    READ = 1  # a server whose lender is there again
+    OTHER = 2
+    ERASURE = 3  # nobody; it takes minutes and all of the disk's bandwidth
+
+
+THREADS = {Lane.WRITE: 4, Lane.READ: 4, Lane.OTHER: 4, Lane.ERASURE: 1}
+
+_WRITE = frozenset((Question.CLAIM, Action.REJECT, Action.REARM, Action.OPEN,
+                    Action.FENCE, Action.ADOPT))
+
+
+def lane(decision: Decision, unit: state.Unit) -> Lane:
+    """Where a step belongs."""
+    if decision.step in _WRITE:
+        return Lane.WRITE
+    if decision.step is Action.RECONNECT and unit.disk:
+        return Lane.READ
+    if decision.step in actions.REMOVALS:
+        return Lane.ERASURE
+    return Lane.OTHER
+
+
+class Workers:
+    """The lanes. A thread is started when it is needed, and ends.
+
+    :param work: works on a unit as long as that belongs to the lane, or to
+        one that is more urgent; returns the lane in which to go on, or None
+    :param failed: told of a unit that has to be tried again: its work has
+        raised, or no thread can be started
+    """
+
+    def __init__(self, work: typing.Callable[[state.Unit, Lane], Lane | None],
+                 failed: typing.Callable[[state.Unit], None],
+                 spawn: typing.Callable[..., None] | None = None) -> None:
+        self._work = work
+        self._failed = failed
+        self._spawn = spawn or _spawn
+        self._guard = threading.Lock()
+        # In each lane the units that wait, by LV, oldest first.
+        self._waiting: dict[Lane, dict[LvUuid, state.Unit]] = {
+            found: {} for found in Lane}
+        self._threads = dict.fromkeys(Lane, 0)
+
+    def put(self, unit: state.Unit, wanted: Lane) -> None:
+        """Have a unit worked on."""
+        with self._guard:
+            self._waiting[wanted][unit.lv] = unit
+            if self._threads[wanted] == THREADS[wanted]:
+                return
+            self._threads[wanted] += 1
+        try:
+            self._spawn(self._work_lane, wanted)
+        except Exception:
+            self._no_thread(wanted)
+
+    def hasten(self, lv: LvUuid, wanted: Lane) -> bool:
+        """Let an LV that waits come sooner; False if it does not wait."""
+        with self._guard:
+            found = next((other for other in Lane
+                          if lv in self._waiting[other]), None)
+            if found is None or found <= wanted:
+                return found is not None
+            unit = self._waiting[found].pop(lv)
+        self.put(unit, wanted)
+        return True
+
+    def _no_thread(self, wanted: Lane) -> None:
+        with self._guard:
+            self._threads[wanted] -= 1
+            if self._threads[wanted]:
+                # The others get there.
+                return
+            left, self._waiting[wanted] = self._waiting[wanted], {}
+        for unit in left.values():
+            LOG.exception('LV %s: no thread; trying again later.', unit.lv)
+            self._failed(unit)
+
+    def _work_lane(self, own: Lane) -> None:
+        """A thread: until nothing waits in its lane."""
+        while unit := self._next(own):
+            onward = None
+            try:
+                onward = self._work(unit, own)
+            except Exception:
+                # The other LVs must not suffer.
+                LOG.exception('LV %s: a step failed; trying again later.',
+                              unit.lv)
+                self._failed(unit)
+            if onward is not None:
+                self.put(unit, onward)
+
+    def _next(self, own: Lane) -> state.Unit | None:
+        with self._guard:
+            waiting = self._waiting[own]
+            if not waiting:
+                self._threads[own] -= 1
+                return None
+            return waiting.pop(next(iter(waiting)))
+
+
+def _spawn(function: typing.Callable[..., None],
+           *arguments: typing.Any) -> None:
+    threading.Thread(target=function, args=arguments, daemon=True,
+                     name='dmclone-step').start()

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who waits for whom when many LVs need work at once."""
+
+from __future__ import annotations
+
+import threading
+import typing
+
+from cinder_dmclone import names
+from cinder_dmclone.reconcile.decision import Action
+from cinder_dmclone.reconcile.decision import Decision
+from cinder_dmclone.reconcile.decision import Question
+from cinder_dmclone.reconcile import workers
+from cinder_dmclone.reconcile.workers import Lane
+from cinder_dmclone.stack import state
+from cinder_dmclone.sysfs import sessions
+from tests.unit import base
+
+# More than any lane has threads.
+MANY = 30
+DISK = sessions.Disk('/dev/sda', '8:0', sessions.LOGGED_IN)
+
+# Threads as cinder-volume has them by default: each lane is full of what does
+# not end, and a server's write still goes through.
+EVENTLET = '''
+import eventlet
+eventlet.monkey_patch()
+import threading
+from cinder_dmclone.reconcile import workers
+from cinder_dmclone.stack import state
+stuck, written = threading.Event(), threading.Event()
+def work(unit, lane):
+    (written.set if lane is workers.Lane.WRITE else stuck.wait)()
+pool = workers.Workers(work, None)
+for lane in reversed(workers.Lane):
+    for number in range(workers.THREADS[lane] + 1):
+        pool.put(state.Unit(f'{lane}-{number}'), lane)
+print(written.wait(60))
+'''
+
+
+class LaneTest(base.TestCase):
+
+    def test_logins_and_erasures_are_not_where_servers_wait(self) -> None:
+        without, connected = state.Unit('x'), state.Unit('x', disk=DISK)
+        for unit, wanted in (
+                (connected, {
+                    Question.CLAIM: Lane.WRITE, Action.ADOPT: Lane.WRITE,
+                    Action.OPEN: Lane.WRITE, Action.REJECT: Lane.WRITE,
+                    Action.RECONNECT: Lane.READ, Question.SHOW: Lane.OTHER}),
+                (without, {
+                    Action.RECONNECT: Lane.OTHER, Action.HYDRATE: Lane.OTHER,
+                    Action.RELEASE: Lane.ERASURE,
+                    Action.ERASE: Lane.ERASURE})):
+            for step, expected in wanted.items():
+                self.assertIs(expected, workers.lane(Decision(step), unit))
+
+
+class WorkersTest(base.TestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.end = threading.Event()
+        self.addCleanup(self.end.set)
+        self.done: list[str] = []
+        self.threads: list[threading.Thread] = []
+
+    def pool(self, work: typing.Callable[[state.Unit, Lane], Lane | None],
+             failed: typing.Callable[[state.Unit], None] = lambda unit: None,
+             ) -> workers.Workers:
+        return workers.Workers(work, failed, self.spawn)
+
+    def spawn(self, function: typing.Callable[..., None],
+              *arguments: typing.Any) -> None:
+        thread = threading.Thread(target=function, args=arguments,
+                                  daemon=True)
+        self.threads.append(thread)
+        thread.start()
+
+    def join(self) -> None:
+        for thread in self.threads:
+            thread.join(60)
+            self.assertFalse(thread.is_alive())
+
+    def put_many(self, pool: workers.Workers, lane: Lane) -> None:
+        for number in range(MANY):
+            pool.put(state.Unit(f'{lane.name} {number}'), lane)
+
+    def test_a_write_does_not_stand_behind_what_does_not_end(self) -> None:
+        written = threading.Event()
+
+        def work(unit: state.Unit, lane: Lane) -> None:
+            (written.set if lane is Lane.WRITE else self.end.wait)()
+        pool = self.pool(work)
+        for lane in (Lane.ERASURE, Lane.OTHER, Lane.READ):
+            self.put_many(pool, lane)
+        pool.put(state.Unit('written'), Lane.WRITE)
+        self.assertTrue(written.wait(60))
+        # As many threads as there are lanes for, however many LVs wait.
+        self.assertEqual(sum(workers.THREADS.values())
+                         - workers.THREADS[Lane.WRITE] + 1,
+                         len(self.threads))
+
+    def test_the_same_with_eventlet(self) -> None:
+        found = self.run_with_config('', EVENTLET)
+        self.assertEqual('True\n', found.stdout, found.stderr)
+
+    def test_one_disk_is_erased_at_a_time_and_all_are(self) -> None:
+        def work(unit: state.Unit, lane: Lane) -> None:
+            self.end.wait()
+            self.done.append(unit.lv)
+        self.put_many(self.pool(work), Lane.ERASURE)
+        self.assertEqual(1, len(self.threads))
+        self.end.set()
+        self.join()
+        self.assertEqual([f'ERASURE {n}' for n in range(MANY)], self.done)
+
+    def test_an_lv_that_waits_comes_sooner_if_its_server_waits(self) -> None:
+        def work(unit: state.Unit, lane: Lane) -> None:
+            if lane is Lane.WRITE:
+                self.done.append(unit.lv)
+                self.end.set()
+            self.end.wait()
+        pool = self.pool(work)
+        self.put_many(pool, Lane.ERASURE)
+        last = f'ERASURE {MANY - 1}'
+        self.assertTrue(pool.hasten(last, Lane.WRITE))
+        self.assertTrue(self.end.wait(60))
+        self.assertEqual([last], self.done)
+        self.assertFalse(pool.hasten(last, Lane.WRITE))
+
+    def test_what_becomes_slow_goes_on_in_its_own_lane(self) -> None:
+        def work(unit: state.Unit, lane: Lane) -> Lane | None:
+            self.done.append(lane.name)
+            return Lane.ERASURE if lane is Lane.OTHER else None
+        self.pool(work).put(state.Unit('released'), Lane.OTHER)
+        while len(self.done) < 2 or len(self.threads) < 2:
+            self.threads[0].join(1)
+        self.join()
+        self.assertEqual(['OTHER', 'ERASURE'], self.done)
+
+    def test_work_that_raises_does_not_take_its_thread_along(self) -> None:
+        failed: list[str] = []
+
+        def work(unit: state.Unit, lane: Lane) -> None:
+            raise RuntimeError('a bug')
+        pool = self.pool(work, lambda unit: failed.append(unit.lv))
+        self.put_many(pool, Lane.ERASURE)
+        self.join()
+        self.assertEqual(MANY, len(failed))
+        self.assertLessEqual(len(self.threads), MANY)
+
+
+class NoThreadTest(base.TestCase):
+    """Each thread but some cannot be started."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.failed: list[str] = []
+        self.worked: list[str] = []
+        self.started: list[typing.Callable[[], None]] = []
+        self.refuse = False
+        self.pool = workers.Workers(
+            lambda unit, lane: self.worked.append(unit.lv),
+            lambda unit: self.failed.append(unit.lv), self.spawn)
+
+    def spawn(self, function: typing.Callable[..., None],
+              *arguments: typing.Any) -> None:
+        if self.refuse:
+            raise RuntimeError("can't start new thread")
+        self.started.append(lambda: function(*arguments))
+
+    def test_an_lv_that_gets_no_thread_is_given_back(self) -> None:
+        self.refuse = True
+        self.pool.put(state.Unit('first'), Lane.OTHER)
+        self.assertEqual(['first'], self.failed)
+        self.refuse = False
+        self.pool.put(state.Unit('first'), Lane.OTHER)
+        self.started[0]()
+        self.assertEqual(['first'], self.worked)
+
+    def test_the_threads_that_there_are_take_it(self) -> None:
+        self.pool.put(state.Unit('first'), Lane.OTHER)
+        self.refuse = True
+        self.pool.put(state.Unit('second'), Lane.OTHER)
+        self.assertEqual([], self.failed)
+        self.started[0]()
+        self.assertEqual(['first', 'second'], self.worked)
+
+    def test_who_relied_on_a_thread_that_did_not_come(self) -> None:
+        def spawn(function: typing.Callable[..., None],
+                  *arguments: typing.Any) -> None:
+            self.pool.put(state.Unit('second'), Lane.ERASURE)
+            raise RuntimeError("can't start new thread")
+        self.pool._spawn = spawn
+        self.pool.put(state.Unit('first'), Lane.ERASURE)
+        self.assertEqual(['first', 'second'], self.failed)
+
+
+class ReconcilerTest(base.CloudTestCase):
+    """The lanes of the reconciler's own steps."""
+
+    def put_off(self) -> None:
+        """Threads do not run before they are told to."""
+        self.threads: list[tuple[Lane, typing.Callable[[], None]]] = []
+        self.a.process.loop._workers._spawn = lambda function, lane: (
+            self.threads.append((lane, lambda: function(lane))))
+
+    def run_thread(self) -> Lane:
+        lane, run = self.threads.pop(0)
+        run()
+        return lane
+
+    def test_an_erasure_is_handed_on(self) -> None:
+        self.relocated()
+        self.put_off()
+        for _ in range(6):
+            self.cloud.tick()
+            while self.threads and self.threads[0][0] is not Lane.ERASURE:
+                self.assertEqual([], self.a.erased)
+                self.run_thread()
+        self.assertEqual([], self.a.erased)
+        while self.threads:
+            self.run_thread()
+        self.assertEqual([names.data_lv(self.volume)], self.a.erased)
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_a_removal_that_waits_is_not_decided_over_and_over(self) -> None:
+        self.relocated()
+        self.put_off()
+        for _ in range(6):
+            self.cloud.tick()
+            while self.threads and self.threads[0][0] is not Lane.ERASURE:
+                self.run_thread()
+        self.cloud.calls.clear()
+        for _ in range(5):
+            self.cloud.tick()
+        self.assertEqual([], [call for call in self.cloud.calls
+                              if call.node == self.a.name])
+        self.run_thread()
+        self.cloud.settle()
+        self.assert_settled()
