@@ -18,6 +18,7 @@ class Verdict(enum.Enum):
 
     REST = 'nothing to do'
     WAIT = 'look again soon'
+    RETRY = 'a step could not be taken; try again soon'
     WATCH = 'look again, seldom'
     REPORT = 'cannot be decided here; keep everything, tell the operator'
 
@@ -62,10 +63,12 @@ class Decision:
     """A step, why, and what it needs.
 
     :ivar ask: whom to ask, and about which LV
+    :ivar hindrance: what an operator is told, once, while it is waited for
     """
 
     step: Step
     why: str = ''
+    hindrance: str = ''
     ask: Location | None = None
     lent: tuple[lv_tags.LoanTag, ...] = ()
     make: frozenset[names.DeviceName] = frozenset()
@@ -82,6 +85,17 @@ def finished(unit: state.Unit) -> Decision | None:
     if unit.clone.complete:
         return Decision(Action.FINISH, 'all regions are here')
     return None
+
+
+def without_path(unit: state.Unit) -> Decision:
+    """What to do about a clone whose lender cannot be read."""
+    assert unit.tags.source is not None
+    if unit.lender_away:
+        return Decision(
+            Verdict.WAIT, 'the lender is away', hindrance='its lender '
+            f'{unit.tags.source.node} is away. A server that reads what has '
+            'not arrived waits until it is back.')
+    return Decision(Action.RECONNECT, 'the path to the lender is lost')
 
 
 def copying(unit: state.Unit) -> Decision:

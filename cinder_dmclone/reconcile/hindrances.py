@@ -17,14 +17,17 @@ class Hindrances:
     def __init__(self) -> None:
         self._said: dict[str, str] = {}
 
-    def met(self, lv: LvUuid, error: exceptions.DMCloneException) -> None:
+    def failed(self, lv: LvUuid, error: exceptions.DMCloneException) -> None:
         """A step could not be taken; it is tried again later."""
-        if self._said.get(lv) != error.msg:
-            self._said[lv] = error.msg
-            LOG.warning('LV %(lv)s: %(error)s Trying again until it works.',
-                        {'lv': lv, 'error': error.msg})
+        self.met(lv, f'{error.msg} Trying again until it works.')
+
+    def met(self, lv: LvUuid, what: str) -> None:
+        """There is something that the next step has to wait for."""
+        if self._said.get(lv) != what:
+            self._said[lv] = what
+            LOG.warning('LV %(lv)s: %(what)s', {'lv': lv, 'what': what})
 
     def over(self, lv: LvUuid) -> None:
-        """All steps could be taken."""
+        """There is nothing any more."""
         if self._said.pop(lv, None):
             LOG.info('LV %(lv)s: works again.', {'lv': lv})

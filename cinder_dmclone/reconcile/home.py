@@ -112,10 +112,12 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
     consumers = _consumers(facts, row)
     if consumers.step is Action.CONSUMERS:
         return consumers
-    if not unit.has_path and unit.queues and unit.served_only:
-        return Decision(Action.PAUSE, 'the path to the lender is lost')
-    if not unit.has_path or not (unit.queues or unit.served_only):
-        return Decision(Action.RECONNECT, 'the path to the lender is lost')
+    if not unit.queues and not unit.served_only:
+        return Decision(Action.RECONNECT, 'reads would fail, not wait')
+    if not unit.has_path:
+        if unit.queues and unit.served_only:
+            return Decision(Action.PAUSE, 'the path to the lender is lost')
+        return decision.without_path(unit)
     return decision.copying(unit)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import names
+from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
@@ -40,5 +41,5 @@ def _offered(facts: Facts, row: rows.Row) -> Decision:
     if unit.alarmed:
         return Decision(Action.REARM, 'nothing waits any more')
     if unit.of_kind(names.Kind.HOLD) and unit.assembled and not unit.has_path:
-        return Decision(Action.RECONNECT, 'the path to the lender is lost')
+        return decision.without_path(unit)
     return Decision(Verdict.WAIT, 'the copy is being prepared')

@@ -127,5 +127,5 @@ def _serve(unit: Unit, borrower: Location) -> Decision:
     if not unit.has_path:
         if unit.queues:
             return Decision(Action.PAUSE, 'the path to the lender is lost')
-        return Decision(Action.RECONNECT, 'the path to the lender is lost')
+        return decision.without_path(unit)
     return decision.copying(unit)

@@ -31,6 +31,7 @@ from cinder_dmclone.reconcile import hindrances
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import offers
 from cinder_dmclone.reconcile import schedule
+from cinder_dmclone.reconcile import turns
 from cinder_dmclone.reconcile import workers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import state
@@ -63,6 +64,7 @@ class Reconciler:
         self._schedule = schedule.Schedule()
         self._reported: dict[str, str] = {}
         self._hindrances = hindrances.Hindrances()
+        self._turns = turns.Turns(world.host.importer)
         # What was in flight at the last look.
         self._seen: dict[LvUuid, state.Unit] = {}
         self._unclaimed = offers.Unclaimed()
@@ -86,20 +88,24 @@ class Reconciler:
             self._wake.notify()
 
     def path_failed(self, lv: LvUuid) -> None:
-        """Work on an LV at once, for a server may wait; not too often."""
+        """Look at an LV soon, for a server may wait; not too often.
+
+        At one with a gate, in which a write may wait, at once; at others
+        together: all that a lender lends fail with it.
+        """
         with self._wake:
-            again = self._schedule.path_failed(
-                lv, self._world.clock.monotonic())
-            unit = None if again else self._seen.get(lv)
-            begun = unit is not None and self._schedule.begin(lv)
-        if unit is None:
+            now = self._world.clock.monotonic()
+            again = self._schedule.path_failed(lv, now)
+            unit = self._seen.get(lv)
+            if unit and not unit.hold and not again:
+                self._schedule.gather(lv, now)
+                self._wake.notify()
+                return
+            begun = unit and not again and self._schedule.begin(lv)
+        if unit and begun:
+            self._workers.put(unit, workers.Lane.WRITE)
+        elif again or not self._workers.hasten(lv, workers.Lane.WRITE):
             self.nominate(lv, schedule.SOONEST if again else 0.0)
-            return
-        lane = workers.Lane.WRITE if unit.hold else workers.Lane.READ
-        if begun:
-            self._workers.put(unit, lane)
-        elif not self._workers.hasten(lv, lane):
-            self.nominate(lv)
 
     def look_at_all(self) -> None:
         """Look at everything in flight as soon as possible."""
@@ -153,15 +159,28 @@ class Reconciler:
                     # What called for a look may have come after the last one.
                     self._schedule.nominate_after(lv)
                 del nominated[lv]
-        for lv, candidate in self._decide_all(nominated).items():
-            if isinstance(candidate.step, Verdict):
-                self._plan(candidate, nominated[lv], now)
+        self._hand_out(self._decide_all(nominated), nominated, now)
+
+    def _hand_out(self, decisions: dict[LvUuid, Decision],
+                  units: dict[LvUuid, state.Unit], now: float) -> None:
+        """Have the steps taken that were decided.
+
+        :param now: when it was looked
+        """
+        waiting = self._turns.waiting(decisions, units)
+        for lv, decision in decisions.items():
+            if lv in waiting:
+                self._plan(Decision(Verdict.WAIT), units[lv], now)
+                continue
+            if isinstance(decision.step, Verdict):
+                self._tell(lv, decision)
+                self._plan(decision, units[lv], now)
                 continue
             with self._wake:
                 begun = self._schedule.begin(lv)
             if begun:
-                self._workers.put(nominated[lv],
-                                  workers.lane(candidate, nominated[lv]))
+                self._workers.put(units[lv],
+                                  workers.lane(decision, units[lv]))
 
     def _decide_all(self, units: dict[LvUuid, state.Unit]) -> dict[
             LvUuid, Decision]:
@@ -215,12 +234,14 @@ class Reconciler:
         return belongs
 
     def _try_again(self, unit: state.Unit) -> None:
-        self._end(Decision(Verdict.WAIT), unit, self._world.clock.monotonic())
+        self._end(Decision(Verdict.RETRY), unit,
+                  self._world.clock.monotonic())
 
     def _end(self, decision: Decision, unit: state.Unit,
              began: float) -> None:
         with self._wake:
             self._schedule.end(unit.lv, self._world.clock.monotonic())
+        self._tell(unit.lv, decision)
         self._plan(decision, unit, began)
 
     def _plan(self, decision: Decision, unit: state.Unit,
@@ -231,26 +252,33 @@ class Reconciler:
             not forgotten
         """
         lv = unit.lv
-        if decision.step is Verdict.REPORT:
-            self._report(lv, decision)
         with self._wake:
             now, plan = self._world.clock.monotonic(), self._schedule
             if decision.step is Verdict.REST:
-                self._reported.pop(lv, None)
                 plan.rest(lv, seen)
             elif unit.write_waits:
                 plan.hurry(lv, seen, now)
             elif unit.tags.source and unit.clone:
                 plan.hydrate(lv, seen, now, unit.clone.hydrated,
                              unit.clone.total)
+            elif decision.step is Verdict.RETRY:
+                plan.wait(lv, seen, now, _first(unit), schedule.TOLD)
             elif decision.step in _PATIENT:
                 plan.wait(lv, seen, now, _first(unit), schedule.SELDOM)
             else:
                 plan.wait(lv, seen, now, _first(unit))
             self._wake.notify()
 
-    def _report(self, lv: LvUuid, decision: Decision) -> None:
-        if self._reported.get(lv) != decision.why:
+    def _tell(self, lv: LvUuid, decision: Decision) -> None:
+        """Tell an operator what an LV waits for, if that is new."""
+        if decision.hindrance:
+            self._hindrances.met(lv, decision.hindrance)
+        elif decision.step is not Verdict.RETRY:
+            self._hindrances.over(lv)
+        if decision.step is Verdict.REST:
+            self._reported.pop(lv, None)
+        elif decision.step is Verdict.REPORT and (
+                self._reported.get(lv) != decision.why):
             self._reported[lv] = decision.why
             LOG.error('LV %(lv)s on %(node)s needs a look: %(why)s',
                       {'lv': lv, 'node': self._world.settings.node,
@@ -275,26 +303,25 @@ class Reconciler:
             except exceptions.VolumeLocked as error:
                 # Whoever holds it may well be doing what is needed.
                 LOG.debug('LV %s: %s', lv, error.msg)
-                return Decision(Verdict.WAIT, error.msg), None
+                return Decision(Verdict.RETRY, error.msg), None
             except exceptions.CopyUnusable as error:
                 # Nothing here gets better by itself.
                 return Decision(Verdict.REPORT, error.msg), None
             except exceptions.DMCloneException as error:
-                self._hindrances.met(lv, error)
-                return Decision(Verdict.WAIT, error.msg), None
+                self._hindrances.failed(lv, error)
+                return Decision(Verdict.RETRY, error.msg), None
             if found != volume:
                 volume = found
                 continue
             if isinstance(decision.step, Verdict):
-                self._hindrances.over(lv)
                 return decision, None
             if belongs > lane:
                 return decision, belongs
             if decision.ask and not self._ask(decision, unit, answers):
-                return Decision(Verdict.WAIT, 'a peer does not answer'), None
+                return Decision(Verdict.RETRY, 'a peer does not answer'), None
         LOG.error('LV %(lv)s takes no end of steps, the last is %(step)s.',
                   {'lv': lv, 'step': decision.step})
-        return Decision(Verdict.WAIT, 'too many steps'), None
+        return Decision(Verdict.RETRY, 'too many steps'), None
 
     def _one_step(self, lv: LvUuid, volume: VolumeId,
                   answers: dict[str, typing.Any], lane: workers.Lane
@@ -311,10 +338,20 @@ class Reconciler:
             taken = found == volume and belongs <= lane and isinstance(
                 decision.step, Action)
             if taken:
-                actions.take(self._world, decision, known)
+                self._take(decision, known)
         if taken and decision.step in actions.REMOVALS:
             self._remove(lv, volume, answers)
         return decision, found, belongs
+
+    def _take(self, decision: Decision, known: observed.Facts) -> None:
+        was_silent = self._turns.silent(decision, known.unit)
+        actions.take(self._world, decision, known)
+        with self._wake:
+            self._schedule.act(known.unit.lv)
+        if was_silent:
+            for lv, unit in list(self._seen.items()):
+                if unit.tags.source and unit.tags.source.portal == was_silent:
+                    self.nominate(lv)
 
     def _remove(self, lv: LvUuid, volume: VolumeId,
                 answers: dict[str, typing.Any]) -> None:

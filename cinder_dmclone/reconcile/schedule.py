@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
 import typing
 
 from cinder_dmclone.location import LvUuid
@@ -16,13 +16,13 @@ TOLD = 10.0
 LATEST = 60.0
 # What only people change needs no frequent look.
 SELDOM = 600.0
+# A lender that is back is noticed as soon.
 HYDRATING_LATEST = 10.0
-
-
-@dataclasses.dataclass(frozen=True)
-class _Look:
-    at: float
-    interval: float
+# One look at all LVs costs little more than one at a single LV: paths that
+# fail together are looked at together, and an LV comes along when so much of
+# its interval is left.
+GATHERED = 0.5
+NEARLY = 1 / 4
 
 
 class Schedule:
@@ -33,7 +33,11 @@ class Schedule:
     """
 
     def __init__(self) -> None:
-        self._looks: dict[str, _Look] = {}
+        self._looks: dict[str, float] = {}
+        # How long ago the look before was, if nothing has happened since.
+        self._intervals: dict[str, float] = {}
+        # When those LVs are looked at whose paths fail now.
+        self._gathering = -math.inf
         # When a hydration was looked at last, and the regions it had then.
         self._progress: dict[str, tuple[float, int]] = {}
         # Until when a path that fails again waits, as at a bad sector.
@@ -51,15 +55,20 @@ class Schedule:
 
     def first(self) -> float | None:
         """When the next look is due; None if nothing is in flight."""
-        return min((look.at for look in self._looks.values()), default=None)
+        return min(self._looks.values(), default=None)
 
     def due(self, now: float) -> set[str]:
-        """What has to be looked at now."""
-        return {key for key, look in self._looks.items() if look.at <= now}
+        """What has to be looked at now, and what nearly has to be."""
+        first = self.first()
+        if first is None or first > now:
+            return set()
+        return {key for key, at in self._looks.items()
+                if at <= now + NEARLY * self._intervals.get(key, 0.0)}
 
     def nominate(self, key: str, at: float) -> None:
         """Look at something at a time of its own, whatever was planned."""
-        self._looks[key] = _Look(at, SOONEST)
+        self._looks[key] = at
+        self._intervals.pop(key, None)
 
     def begin(self, lv: LvUuid) -> bool:
         """Note that an LV is worked on; False if it is already."""
@@ -89,12 +98,23 @@ class Schedule:
         """Nothing here answers to these; forget those that are due."""
         for key in self.due(now).intersection(keys):
             del self._looks[key]
+            self._intervals.pop(key, None)
 
     def path_failed(self, lv: LvUuid, now: float) -> bool:
         """Note a failed path; whether it has failed a moment ago as well."""
         again = now < self._failed.get(lv, now)
         self._failed[lv] = now + SOONEST
         return again
+
+    def gather(self, lv: LvUuid, now: float) -> None:
+        """Look at an LV soon, and at all together that others call for."""
+        if now > self._gathering:
+            self._gathering = now + GATHERED
+        self.nominate(lv, self._gathering)
+
+    def act(self, lv: LvUuid) -> None:
+        """Something has happened: looks become frequent again."""
+        self._intervals.pop(lv, None)
 
     # -- after a look -------------------------------------------------------
 
@@ -104,16 +124,17 @@ class Schedule:
         :param seen: when it was looked at; who nominated it since then is
             not forgotten, here and in what follows
         """
-        planned = self._looks.pop(lv, None)
-        self._progress.pop(lv, None)
-        self._failed.pop(lv, None)
-        self._nominated(lv, planned, seen)
+        nominated = self._nominated(lv, seen)
+        for known in (self._looks, self._intervals, self._progress,
+                      self._failed):
+            known.pop(lv, None)
+        if nominated is not None:
+            self.nominate(lv, nominated)
 
     def wait(self, lv: LvUuid, seen: float, now: float, first: float = SOONEST,
              latest: float = LATEST) -> None:
         """Look again after twice the last interval."""
-        planned = self._looks.get(lv)
-        interval = 2 * planned.interval if planned else 0.0
+        interval = 2 * self._intervals.get(lv, 0.0)
         self._again(lv, seen, now, min(max(interval, first), latest))
 
     def hurry(self, lv: LvUuid, seen: float, now: float) -> None:
@@ -124,23 +145,27 @@ class Schedule:
                 total: int) -> None:
         """Look again when all is copied, if it goes on as so far.
 
+        Nothing arrives while the lender is away: then less and less often.
+
         :param done: regions that are copied
         """
         before, was = self._progress.get(lv, (now, done))
         self._progress[lv] = (now, done)
-        interval = SOONEST
         if done > was and now > before:
             left = (total - done) * (now - before) / (done - was)
-            interval = min(max(left, SOONEST / 4), HYDRATING_LATEST)
-        self._again(lv, seen, now, interval)
+            self._again(lv, seen, now,
+                        min(max(left, SOONEST / 4), HYDRATING_LATEST))
+        else:
+            self.wait(lv, seen, now, latest=HYDRATING_LATEST)
 
     def _again(self, lv: LvUuid, seen: float, now: float,
                interval: float) -> None:
-        planned = self._looks.get(lv)
-        self._looks[lv] = _Look(now + interval, interval)
-        self._nominated(lv, planned, seen)
+        nominated = self._nominated(lv, seen)
+        self._looks[lv], self._intervals[lv] = now + interval, interval
+        if nominated is not None:
+            self.nominate(lv, nominated)
 
-    def _nominated(self, lv: LvUuid, planned: _Look | None,
-                   seen: float) -> None:
-        if planned and planned.at > seen:
-            self.nominate(lv, planned.at)
+    def _nominated(self, lv: LvUuid, seen: float) -> float | None:
+        """When an LV has to be looked at in spite of the last look."""
+        at = self._looks.get(lv, seen)
+        return at if at > seen and lv not in self._intervals else None

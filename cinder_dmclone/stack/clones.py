@@ -17,6 +17,7 @@ from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
+from cinder_dmclone.sysfs import sessions
 from cinder_dmclone import units
 
 Unit = state.Unit
@@ -134,7 +135,7 @@ def _apply_clone(host: Host, unit: Unit,
         host.dm.apply(
             str(name), table.Table.single(
                 units.Bytes(source.size).to_sectors(), target))
-    made = host.dm.devices()[str(name)]
+    made = host.dm.devices(unit.lv)[str(name)]
     return dataclasses.replace(unit, devices={**unit.devices, name: made})
 
 
@@ -159,7 +160,7 @@ def reconnect(host: Host, unit: Unit, queue: bool = True) -> bool:
         _apply_source(host, unit, unit.disk.devnum if unit.disk else None)
     disk = unit.disk or host.importer.relogin(
         source.iqn, source.portal, deadlines.LOGIN_SECONDS)
-    if disk.state != 'LOGGED_IN':
+    if disk.state != sessions.LOGGED_IN:
         return False
     host.importer.verify(_recorded(source), disk)
     if unit.source and disk.devnum in unit.source.paths:
@@ -200,7 +201,7 @@ def swap(host: Host, unit: Unit) -> None:
     is one table swap.
     """
     data = consumers.active_data(unit)
-    if unit.iqn and unit.disk and unit.disk.state != 'LOGGED_IN':
+    if unit.iqn and unit.lender_away:
         # A read that waits in the session comes back to the source only
         # when the session ends; nothing is needed from the lender.
         host.importer.logout(unit.iqn)

@@ -99,6 +99,15 @@ class Unit:
         """Whether the lender can be read."""
         return bool(self.source and self.source.usable and self.disk)
 
+    @property
+    def lender_away(self) -> bool:
+        """Whether there is a session with the lender that does not work.
+
+        iscsid tries to bring it back by itself, and nobody else can.
+        """
+        return (self.disk is not None
+                and self.disk.state != sessions.LOGGED_IN)
+
     def missing_loans(self, borrower: Location) -> tuple[
             lv_tags.LoanTag, ...]:
         """What is lent to a borrower and not exported to it."""

@@ -86,11 +86,12 @@ class IdleTest(base.CloudTestCase):
         def fail() -> bool:
             source.path_failed = True
             loop.path_failed(lv)
+            self.cloud.clock.sleep(schedule.GATHERED)
             loop.run_once()
             return source.path_failed
         self.assertFalse(fail())
         self.assertTrue(fail())
-        self.cloud.clock.sleep(schedule.SOONEST)
+        self.cloud.clock.sleep(schedule.SOONEST - schedule.GATHERED)
         loop.run_once()
         self.assertFalse(source.path_failed)
         self.cloud.clock.sleep(schedule.SOONEST)

@@ -110,8 +110,13 @@ class HydrationTest(ScheduleTestCase):
         self.assertEqual(0.5, self.hydrate(18.0, 999))
 
     def test_no_progress(self) -> None:
-        for now in range(0, 100, 20):
-            self.assertEqual(2.0, self.hydrate(float(now), 100))
+        """As while the lender is away."""
+        self.assertEqual([2.0, 4.0, 8.0, 10.0, 10.0],
+                         [self.hydrate(float(now), 100)
+                          for now in range(0, 100, 20)])
+        self.assertEqual(10.0, self.hydrate(100.0, 101))
+        self.plan.act(LV)
+        self.assertEqual(2.0, self.hydrate(120.0, 101))
 
     def test_a_hydration_that_ended_says_nothing_of_the_next(self) -> None:
         self.hydrate(0.0, 100)

@@ -38,7 +38,7 @@ POLL_SECONDS = 0.05
 # Of many disks of a lender that is away so many are tried: each login keeps a
 # thread of the privileged helper waiting.
 LOGINS_AT_ONCE = 4
-SILENT_SECONDS = 10.0
+SILENT_SECONDS = 5.0
 # What iscsiadm says if nobody answers: ISCSI_ERR_TRANS, _TRANS_TIMEOUT.
 _NO_ANSWER = re.compile(' failed with status [48]: ')
 
@@ -62,11 +62,15 @@ class Source:
 
 
 class _Portal:
-    """Where a lender is found, and until when nobody asks it again."""
+    """Where a lender is found, and until when nobody asks it again.
+
+    :ivar silent_until: a time, also a past one, if nobody has answered the
+        last login
+    """
 
     def __init__(self) -> None:
         self.turns = threading.BoundedSemaphore(LOGINS_AT_ONCE)
-        self.silent_until = -math.inf
+        self.silent_until: float | None = None
 
 
 class Importer:
@@ -143,15 +147,27 @@ class Importer:
         silent = exceptions.LoginFailed(
             iqn=iqn, portal=portal, reason='it does not answer')
         with lender.turns:
-            if time.monotonic() < lender.silent_until:
-                raise silent
+            if lender.silent_until is not None:
+                if time.monotonic() < lender.silent_until:
+                    raise silent
+                # One asks, for all.
+                lender.silent_until = time.monotonic() + LOGIN_SECONDS
             try:
-                return self._login(iqn, portal, deadline)
+                disk = self._login(iqn, portal, deadline)
             except exceptions.LoginFailed as error:
-                if not _unanswered(error.__cause__):
-                    raise
-                lender.silent_until = time.monotonic() + SILENT_SECONDS
-                raise silent from error
+                if _unanswered(error.__cause__):
+                    lender.silent_until = time.monotonic() + SILENT_SECONDS
+                    raise silent from error
+                if not isinstance(error.__cause__, exceptions.NotBegun):
+                    lender.silent_until = None
+                raise
+            lender.silent_until = None
+            return disk
+
+    @reads
+    def silent(self, portal: str) -> bool:
+        """Whether a lender has not answered the last ``relogin``."""
+        return self._portals[portal].silent_until is not None
 
     @reads
     def verify(self, source: Source, disk: Disk) -> None:

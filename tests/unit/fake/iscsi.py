@@ -90,6 +90,8 @@ class Importer:
         self._node = node
         self.records_: dict[str, Record] = {}
         self.sessions_: dict[str, str] = {}
+        # Portals that did not answer the last login.
+        self.silent_: set[str] = set()
 
     def check(self) -> None:
         """Always usable."""
@@ -130,6 +132,9 @@ class Importer:
 
     def relogin(self, iqn: str, portal: str,
                 timeout: float) -> sessions.Disk:
+        self.silent_.discard(portal)
+        if self._node.cloud.by_portal(self._node, portal) is None:
+            self.silent_.add(portal)
         if iqn not in self.records_ or self._target(iqn) is None:
             raise exceptions.LoginFailed(iqn=iqn, portal='its portal',
                                          reason='no answer or no access')
@@ -137,6 +142,9 @@ class Importer:
         disk = self.disk(iqn)
         assert disk
         return disk
+
+    def silent(self, portal: str) -> bool:
+        return portal in self.silent_
 
     def verify(self, source: importer.Source, disk: sessions.Disk) -> None:
         found = self._target(source.iqn)

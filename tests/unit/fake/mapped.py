@@ -59,9 +59,13 @@ class Mapped:
                    and segment.target.path == devnum
                    for segment in self.table.segments)
 
-    def uses(self, devnum: str) -> int:
-        return sum(devnum in devices(segment.target)
-                   for segment in self.table.segments)
+    def below(self) -> set[str | None]:
+        """The devices that this one has open."""
+        return {devnum for segment in self.table.segments
+                for devnum in devices(segment.target)}
+
+    def uses(self, devnum: str) -> bool:
+        return devnum in self.below()
 
 
 def devices(target: table.Target) -> tuple[str | None, ...]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import typing
 
 from cinder_dmclone import exceptions
@@ -28,14 +29,15 @@ class Mapper:
     # -- the port -----------------------------------------------------------
 
     def devices(self, lv: str = '') -> dict[str, device.Device]:
-        return {name: self._show(found)
+        opened = self.opened()
+        return {name: self._show(found, opened[found.devnum])
                 for name, found in self.mapped.items() if lv in name}
 
-    def _show(self, found: mapped.Mapped) -> device.Device:
+    def _show(self, found: mapped.Mapped, opened: int) -> device.Device:
         return device.Device(
             name=found.name, devnum=found.devnum, table=found.table,
             uuid=names.UUID_PREFIX + found.name[len(names.DM_PREFIX):],
-            open_count=self.open_count(found.devnum), suspended=False,
+            open_count=opened, suspended=False,
             readonly=found.readonly, status=self._status(found))
 
     def _status(self, found: mapped.Mapped) -> status.CloneStatus | (
@@ -55,13 +57,18 @@ class Mapper:
 
     def open_count(self, devnum: str) -> int:
         """Openers in the kernel and outside, as the kernel counts them."""
-        count = sum(bool(found.uses(devnum))
-                    for found in self.mapped.values())
+        return self.opened()[devnum]
+
+    def opened(self) -> collections.Counter[str | None]:
+        """How often each device is open that is."""
+        exported = collections.Counter(
+            export.device for export in self._node.exporter.exports.values())
+        counts: collections.Counter[str | None] = collections.Counter()
         for found in self.mapped.values():
-            if found.devnum == devnum:
-                path = f'/dev/mapper/{found.name}'
-                count += found.openers + self._node.exporter.opens(path)
-        return count
+            counts.update(found.below())
+            counts[found.devnum] += (
+                found.openers + exported[f'/dev/mapper/{found.name}'])
+        return counts
 
     def apply(self, name: str, new: table.Table, readonly: bool = False,
               noflush: bool = False,
@@ -78,7 +85,8 @@ class Mapper:
             if new.has(table.Clone):
                 self._load_clone(self.mapped[name])
         elif (found.table, found.readonly) != (new, readonly):
-            device._check_change(self._show(found), new)
+            device._check_change(
+                self._show(found, self.open_count(found.devnum)), new)
             self._check_waiting(found)
             if found.stuck and not self._works(found.devnum):
                 raise exceptions.CommandTimeout(command='dmsetup resume',

@@ -80,15 +80,16 @@ class Group:
     def report(self) -> lvm.Report:
         self._check('fullreport')
         used = sum(volume.size for volume in self.volumes.values())
+        opened = self._node.mapper.opened()
         return lvm.Report(
             name=self.name, uuid=self.uuid, token=self.changed_token(),
             size=self.size, free=units.Bytes(self.size - used),
             extent_size=EXTENT, block_size=self.block_size,
             disks=('/dev/fake',),
-            lvs={name: self._show(lv) for name, lv in self.volumes.items()})
+            lvs={name: self._show(lv, bool(opened[lv.devnum]))
+                 for name, lv in self.volumes.items()})
 
-    def _show(self, lv: Volume) -> lvm.LogicalVolume:
-        opened = bool(lv.devnum and self._node.mapper.open_count(lv.devnum))
+    def _show(self, lv: Volume, opened: bool) -> lvm.LogicalVolume:
         return lvm.LogicalVolume(
             name=lv.name, path=f'/dev/{self.name}/{lv.name}', size=lv.size,
             tags=lv.tags, devnum=lv.devnum, open=opened)

@@ -159,6 +159,23 @@ class ImporterTest(base.BaseTestCase):
         self.relogin_fails(OTHER)
         self.assertEqual(3, self.iscsi.login.call_count)
 
+    def test_a_lender_that_was_away_is_asked_by_one_at_a_time(self):
+        def meanwhile(*_args):
+            if asked:
+                self.relogin_fails(OTHER)
+            asked.append(_args)
+            raise AWAY
+        asked = []
+        self.iscsi.login.side_effect = meanwhile
+        for tries in (1, 2):
+            self.assertEqual(tries > 1, self.importer.silent(PORTAL))
+            self.relogin_fails(IQN)
+            self.assertEqual(tries, len(asked))
+            self.clock.now += importer.SILENT_SECONDS
+        self.iscsi.login.side_effect = self.logged_in()
+        self.importer.relogin(IQN, PORTAL, 15)
+        self.assertFalse(self.importer.silent(PORTAL))
+
     @ddt.data(
         exceptions.CommandFailed(command='iscsiadm', code=24,
                                  stderr='authorization failure'),

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose turn it is to try a lender that does not answer, for all its LVs."""
+
+from __future__ import annotations
+
+import collections
+import typing
+
+from cinder_dmclone.host.iscsi.importer import Importer
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.reconcile.decision import Action
+from cinder_dmclone.reconcile.decision import Decision
+from cinder_dmclone.stack import state
+
+
+class Turns:
+    """One LV of each such lender is worked on after a look, each in turn.
+
+    A login that nobody answers takes longer than there is between two looks.
+    """
+
+    def __init__(self, importer: Importer) -> None:
+        self._importer = importer
+        # How often each lender was tried, by its portal.
+        self._tries: collections.Counter[str] = collections.Counter()
+
+    def silent(self, decision: Decision, unit: state.Unit) -> str | None:
+        """The portal of a lender that has to be tried, if it was silent."""
+        source = unit.tags.source
+        if decision.step is not Action.RECONNECT or unit.disk or not source:
+            return None
+        return source.portal if self._importer.silent(source.portal) else None
+
+    def waiting(self, decisions: typing.Mapping[LvUuid, Decision],
+                units: typing.Mapping[LvUuid, state.Unit]) -> set[LvUuid]:
+        """The LVs that wait for what another finds out."""
+        by_portal: dict[str, list[LvUuid]] = collections.defaultdict(list)
+        for lv, decision in decisions.items():
+            portal = self.silent(decision, units[lv])
+            if portal:
+                by_portal[portal].append(lv)
+        for portal, lvs in by_portal.items():
+            # One that fails for a reason of its own must not stand for all.
+            lvs.sort()
+            del lvs[self._tries[portal] % len(lvs)]
+            self._tries[portal] += 1
+        return {lv for lvs in by_portal.values() for lv in lvs}

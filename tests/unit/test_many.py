@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lender of many volumes dies: what its borrowers do is little.
+
+A look at all costs a few calls, however many volumes there are; the rows are
+read so many at a time.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+import typing
+
+from oslo_config import cfg
+
+from cinder_dmclone.database import volumes
+from cinder_dmclone import exceptions
+from cinder_dmclone import names
+from cinder_dmclone.reconcile import workers
+from cinder_dmclone.reconcile.workers import Lane
+from cinder_dmclone.stack import lv_tags
+from cinder_dmclone.stack import state
+from tests.unit import base
+from tests.unit.fake import ports
+from tests.unit import migration
+
+FEW, MANY = 10, 100
+# Looks in a minute: after 2, 4 and 8 seconds, then every ten; at first not
+# yet at all LVs together.
+LOOKS = 16
+# Logins in a minute, and calls of a port for them.
+TRIES, CALLS = 8, 40
+# Seconds within which a lender that is back is noticed.
+NOTICED = 10.0
+# Seconds in which all sessions with a lender are given up.
+SPREAD = 2.0
+
+
+class ManyTestCase(base.CloudTestCase):
+
+    options: typing.ClassVar[dict[str, typing.Any]] = {'gib': 3 * MANY}
+
+    def borrow(self, count: int) -> None:
+        """A new cloud, in which b hydrates from a and nothing is copied."""
+        # This takes longer than a service may be silent.
+        cfg.CONF.set_override('service_down_time', 3600)
+        self.addCleanup(cfg.CONF.clear_override, 'service_down_time')
+        self.cloud.db.close()
+        self.build()
+        self.lvs = []
+        for _ in range(count):
+            volume = self.cloud.create(self.a)
+            self.cloud.attach(volume, self.b)
+            self.lvs.append(self.cloud.row(volume).lv)
+        self.cloud.deliver_late()
+        self.pass_time(1.0)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let b look whenever it wants to."""
+        clock, loop = self.cloud.clock, self.b.process.loop
+        end = clock.now + seconds
+        while (first := loop._schedule.first()) and first <= end:
+            clock.now = max(clock.now, first)
+            loop.run_once()
+        clock.now = end
+
+    def spent(self, seconds: float, event: typing.Callable[[], None] = (
+            lambda: None)) -> tuple[collections.Counter[str], int]:
+        """Calls of the ports of b, and statements, after an event."""
+        self.cloud.calls.clear()
+        self.cloud.db.statements.clear()
+        event()
+        self.pass_time(seconds)
+        calls = collections.Counter(
+            f'{call.port}.{call.method}' for call in self.cloud.calls
+            if call.node == self.b.name)
+        return calls, sum(text.startswith('SELECT')
+                          for text in self.cloud.db.statements)
+
+    def paths(self) -> set[bool]:
+        return {self.b.mapper._works(
+            self.b.mapper.mapped[str(names.source(lv))].devnum)
+            for lv in self.lvs}
+
+
+class LenderTest(ManyTestCase):
+
+    def die(self) -> None:
+        """Its sessions are given up one after the other."""
+        self.a.lose_power()
+        for lv in self.lvs:
+            self.b.process.loop.path_failed(lv)
+            self.pass_time(SPREAD / len(self.lvs))
+
+    def boot(self) -> None:
+        """No session is left."""
+        self.a.lose_power()
+        self.b.lose_power()
+        self.b.start()
+        self.pass_time(20.0)
+
+    def test_a_lender_that_dies_costs_a_few_looks(self) -> None:
+        tries = []
+        for count in (FEW, MANY):
+            self.borrow(count)
+            calls, statements = self.spent(60.0, self.die)
+            self.assertEqual({False}, self.paths())
+            looks = calls.pop('dm.devices')
+            self.assertLessEqual(looks, LOOKS)
+            # Of the LVs, disks, exports and rows: one call each.
+            self.assertEqual(
+                {call: looks for call in (
+                    'group.report', 'exporter.list', 'importer.disks',
+                    'rows.find')}, calls)
+            # Of each LV two ids are looked for, then their attachments.
+            rows = math.ceil(2 * count / volumes.AT_ONCE)
+            self.assertLessEqual(statements, 2 * looks * rows)
+            self.boot()
+            calls, statements = self.spent(60.0)
+            self.assertLessEqual(calls['importer.relogin'], TRIES)
+            tries.append(calls['importer.relogin'])
+            # Of each LV that waits it is only asked whether it does.
+            del calls['importer.silent']
+            self.assertLessEqual(max(calls.values()), CALLS)
+        self.assertLess(0, tries[0])
+        self.assertEqual(*tries)
+
+    def test_a_lender_that_is_back_is_noticed_soon(self) -> None:
+        self.borrow(FEW)
+        self.die()
+        self.pass_time(630.0)
+        self.a.start()
+        self.pass_time(NOTICED)
+        self.assertEqual({True}, self.paths())
+
+    def test_a_lender_that_is_back_is_used_for_all_soon(self) -> None:
+        self.borrow(FEW)
+        self.boot()
+        self.assertEqual({False}, self.paths())
+        self.a.start()
+        self.pass_time(NOTICED)
+        self.assertEqual({True}, self.paths())
+
+    def test_an_lv_that_cannot_log_in_does_not_stand_for_all(self) -> None:
+        self.borrow(FEW)
+        self.boot()
+        self.a.start()
+        sound = self.b.group.volumes[names.data_lv(max(self.lvs))]
+        source = lv_tags.Tags.parse(sound.tags).source
+        assert source
+
+        def before(call: ports.Call) -> None:
+            if call.method == 'relogin' and call.arguments[0] != source.iqn:
+                raise exceptions.LoginFailed(iqn=call.arguments[0],
+                                             portal='', reason='no record')
+        self.cloud.before = before
+        self.pass_time(2 * FEW * NOTICED)
+        self.assertEqual(set(), self.b.importer.silent_)
+
+
+class UrgentTest(migration.MigrationTestCase):
+    """Everything that is not urgent takes for ever."""
+
+    def test_a_first_write_overtakes_all_that_waits(self) -> None:
+        self.migrate()
+        loop = self.b.process.loop
+        loop.run_once(everything=True)
+        started: list[tuple[Lane, typing.Callable[[], None]]] = []
+        loop._workers._spawn = lambda run, lane: started.append(
+            (lane, lambda: run(lane)))
+        unit = loop._seen[self.cloud.row(self.volume).offer.lv]
+        for lane in Lane:
+            if lane is not Lane.WRITE:
+                for number in range(MANY):
+                    loop._workers.put(state.Unit(f'{number}'), lane)
+        self.held(self.b, self.new)
+        loop.path_failed(unit.lv)
+        for lane, run in list(started):
+            if lane is Lane.WRITE:
+                run()
+        self.assert_home(self.b)
+        self.assertLessEqual(len(started), sum(workers.THREADS.values()))
