@@ -8,6 +8,8 @@ absence of evidence.
 
 from __future__ import annotations
 
+import dataclasses
+
 from cinder.objects.fields import VolumeStatus
 
 from cinder_dmclone.database import rows
@@ -17,11 +19,19 @@ from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import home
 from cinder_dmclone.reconcile import new_copy
 from cinder_dmclone.reconcile.observed import Facts
+from cinder_dmclone.reconcile import offers
 from cinder_dmclone.reconcile import old_copy
 
 
 def decide(facts: Facts) -> Decision:
     """The next step for ``facts.unit``."""
+    found = _decide(facts)
+    if isinstance(found.step, Verdict) and not found.hindrance:
+        return dataclasses.replace(found, hindrance=offers.hindrance(facts))
+    return found
+
+
+def _decide(facts: Facts) -> Decision:
     unit, row = facts.unit, facts.row
     if unit.unreadable:
         return Decision(Verdict.REPORT, unit.unreadable)

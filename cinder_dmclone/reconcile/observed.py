@@ -20,8 +20,9 @@ class Facts:
 
     ``row`` is None if none was found that speaks of the LV, not even a
     deleted one;
-    ``rivals`` tells that several rows claim the LV, ``overdue`` that the
-    row's offer has stood for long without an attachment that is connected.
+    ``rivals`` tells that several rows claim the LV, ``standing`` that the
+    row's offer has stood for long, ``overdue`` that it has without an
+    attachment that is connected.
     ``shown`` and ``agreed`` are the answers of peers that were asked, by
     node.
     """
@@ -31,6 +32,7 @@ class Facts:
     row: rows.Row | None
     rivals: bool = False
     overdue: bool = False
+    standing: bool = False
     shown: typing.Mapping[Location, messages.Shown | None] = (
         dataclasses.field(default_factory=dict))
     agreed: typing.Mapping[str, bool | None] = dataclasses.field(

@@ -6,30 +6,78 @@ from __future__ import annotations
 from cinder_dmclone.database import rows
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone.reconcile.observed import Facts
 
 # How long an offer for a live migration may stand without its attachment
-# being connected. Nova gives up much sooner.
+# being connected. Nova gives up much sooner. No relocation takes as long, a
+# live migration may.
 OFFER_SECONDS = 600.0
 
 
-class Unclaimed:
-    """Since when offers stand that no attachment is connected for."""
+class _Since:
+    """Since when something is as it is, for each LV."""
 
     def __init__(self) -> None:
-        self._since: dict[str, tuple[Location, float]] = {}
+        self._since: dict[LvUuid, tuple[Location, float]] = {}
 
-    def overdue(self, lv: LvUuid, row: rows.Row | None, now: float) -> bool:
-        """Whether the offer of a row has stood for too long.
+    def long(self, lv: LvUuid, what: Location | None, now: float) -> bool:
+        """Whether it has been the same for too long; None never is."""
+        if what is None:
+            self._since.pop(lv, None)
+            return False
+        before, since = self._since.get(lv, (what, now))
+        if before != what:
+            since = now
+        self._since[lv] = (what, since)
+        return now - since > OFFER_SECONDS
+
+
+class Offers:
+    """Since when offers stand."""
+
+    def __init__(self) -> None:
+        self._standing = _Since()
+        self._unclaimed = _Since()
+
+    def standing(self, lv: LvUuid, row: rows.Row | None, now: float) -> bool:
+        """Whether the offer of a row has stood for long.
 
         :param now: seconds of a clock that only grows
         """
-        found = None if not row or row.unreadable else row.offer
-        attachment = row.migration if row and found else None
-        if not found or not attachment or attachment.connected:
-            self._since.pop(lv, None)
-            return False
-        offer, since = self._since.get(lv, (None, now))
-        if offer != found:
-            since = now
-        self._since[lv] = (found, since)
-        return now - since > OFFER_SECONDS
+        return self._standing.long(lv, _offer(row), now)
+
+    def overdue(self, lv: LvUuid, row: rows.Row | None, now: float) -> bool:
+        """Whether no attachment was connected for it all the while."""
+        offer = _offer(row)
+        attachment = row.migration if row and offer else None
+        waiting = attachment and not attachment.connected
+        return self._unclaimed.long(lv, offer if waiting else None, now)
+
+
+def _offer(row: rows.Row | None) -> Location | None:
+    return None if not row or row.unreadable else row.offer
+
+
+def hindrance(facts: Facts) -> str:
+    """What an operator has to know of an offer that stands for long.
+
+    It ends when its attachment does, and nothing else ends it: Nova has
+    forgotten it, or its copy is lost.
+    """
+    row, unit = facts.row, facts.unit
+    attachment = row.migration if row and facts.standing else None
+    if not row or not attachment:
+        return ''
+    end = ('abort the live migration of its server, or delete the attachment '
+           f'that was made for it, {attachment.id}')
+    if facts.home:
+        return (f'volume {row.id} of {facts.node} is offered to {row.offer} '
+                f'for more than {OFFER_SECONDS / 60:.0f} minutes. As long as '
+                'it is, the volume cannot be extended, migrated or backed up. '
+                f'If its server does not move there any more, {end}.')
+    if row.offer == facts.here and not unit.assembled:
+        return (f'this copy of volume {row.id} on {facts.node} was not '
+                'finished when the node went down, and is not put together '
+                f'again. Its server cannot move to it: {end}; then it can be '
+                'tried again.')
+    return ''

@@ -67,7 +67,7 @@ class Reconciler:
         self._turns = turns.Turns(world.host.importer)
         # What was in flight at the last look.
         self._seen: dict[LvUuid, state.Unit] = {}
-        self._unclaimed = offers.Unclaimed()
+        self._offers = offers.Offers()
 
     # -- the thread ---------------------------------------------------------
 
@@ -217,9 +217,11 @@ class Reconciler:
                found: typing.Iterable[rows.Row]) -> observed.Facts:
         node = self._world.settings.node
         row, rivals = observed.pick_row(unit, node, found)
-        overdue = self._unclaimed.overdue(unit.lv, row,
-                                          self._world.clock.monotonic())
-        return observed.Facts(node, unit, row, rivals, overdue)
+        now = self._world.clock.monotonic()
+        return observed.Facts(
+            node, unit, row, rivals,
+            overdue=self._offers.overdue(unit.lv, row, now),
+            standing=self._offers.standing(unit.lv, row, now))
 
     def _work_and_plan(self, unit: state.Unit,
                        lane: workers.Lane) -> workers.Lane | None:

@@ -6,9 +6,12 @@ from __future__ import annotations
 import logging
 
 from cinder_dmclone import exceptions
+from cinder_dmclone import location
 from cinder_dmclone import names
+from cinder_dmclone.reconcile import offers
 from tests.unit import base
 from tests.unit.fake import ports
+from tests.unit import migration
 
 
 class HindranceTest(base.CloudTestCase):
@@ -34,3 +37,56 @@ class HindranceTest(base.CloudTestCase):
         self.assertIn(f'{clone} is in use', begin)
         self.assertIn('works again', end)
         self.assert_settled()
+
+
+class SinceTest(base.TestCase):
+
+    def test_another_offer_has_not_stood_as_long(self) -> None:
+        since, long = offers._Since(), 1 + offers.OFFER_SECONDS
+        one, other = (location.Location('b@x', lv) for lv in ('one', 'other'))
+        self.assertEqual(
+            [False, True, False, True, False, False],
+            [since.long('lv', what, number * long) for number, what in
+             enumerate((one, one, other, other, None, other))])
+
+
+class OfferTest(migration.MigrationTestCase):
+    """A live migration that Nova has forgotten."""
+
+    def told(self) -> list[str]:
+        """What is said while the offer stands on and on."""
+        logging.disable(logging.NOTSET)
+        name = 'cinder_dmclone.reconcile.hindrances'
+        with self.assertLogs(name, logging.WARNING) as logs:
+            self.cloud.settle(3)
+            self.assertEqual([], logs.records)
+            for _ in range(4):
+                self.cloud.clock.sleep(offers.OFFER_SECONDS)
+                self.cloud.settle(3)
+        self.assertIsNotNone(self.cloud.row(self.volume).offer)
+        return [record.getMessage() for record in logs.records]
+
+    def assert_withdrawn(self) -> None:
+        self.cloud.db.drop_attachment(self.second)
+        self.a.process.loop.nominate(self.volume)
+        self.cloud.settle()
+        self.assertIsNone(self.cloud.row(self.volume).offer)
+        self.assert_settled(self.data)
+
+    def test_an_offer_that_stands_is_told_of_once(self) -> None:
+        self.migrate()
+        told, = self.told()
+        for what in (self.volume, self.a.name, self.b.name, self.second):
+            self.assertIn(what, told)
+        self.b.mapper.close(self.new)
+        self.assert_withdrawn()
+
+    def test_a_copy_that_a_reboot_has_taken_apart_is_told_of(self) -> None:
+        self.migrate()
+        self.b.lose_power()
+        self.b.start()
+        of_a, of_b = sorted(self.told(), key=lambda told: 'copy' in told)
+        self.assertIn(f'is offered to {self.b.name}', of_a)
+        for what in (self.volume, self.b.name, self.second):
+            self.assertIn(what, of_b)
+        self.assert_withdrawn()
