@@ -10,6 +10,7 @@ import typing
 from cinder_dmclone.database import rows
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import messages
 from cinder_dmclone.stack import state
 
@@ -48,11 +49,29 @@ class Facts:
         return bool(self.row and self.row.owner == self.here)
 
 
-def is_named(unit: state.Unit, node: NodeName,
-             found: typing.Iterable[rows.Row]) -> bool:
-    """Whether a living volume is, comes from or may become this LV."""
-    here = Location(node, unit.lv)
-    return any(here in _concerned(row) for row in found if not row.deleted)
+class Rows:
+    """Rows that were read for many units, each found by what it speaks of."""
+
+    def __init__(self, found: typing.Iterable[rows.Row]) -> None:
+        self._found: dict[Location | VolumeId, list[rows.Row]] = (
+            collections.defaultdict(list))
+        for row in found:
+            keys: set[Location | VolumeId] = {row.id}
+            keys.update(place for place in _concerned(row) if place)
+            for key in keys:
+                self._found[key].append(row)
+
+    def named(self, lv: Location) -> bool:
+        """Whether a living volume is, comes from or may become an LV."""
+        return any(not row.deleted for row in self._found.get(lv, ()))
+
+    def of(self, unit: state.Unit, node: NodeName) -> list[rows.Row]:
+        """Those that may speak of a unit."""
+        keys: list[Location | VolumeId] = [
+            Location(node, unit.lv), *unit.tags.volumes,
+            *(tag.borrower for tag in unit.tags.lent)]
+        return list({row.id: row for key in keys
+                     for row in self._found.get(key, ())}.values())
 
 
 def _concerned(row: rows.Row) -> tuple[Location | None, ...]:

@@ -190,7 +190,7 @@ class Reconciler:
                 for lv, unit in units.items()}
 
     def _rows(self, units: typing.Collection[state.Unit],
-              *known: VolumeId) -> list[rows.Row]:
+              *known: VolumeId) -> observed.Rows:
         """The rows that decide about units.
 
         The tags name the row's id, unless Cinder has exchanged the ids of two
@@ -207,16 +207,18 @@ class Reconciler:
         found = {row.id: row for row in store.find({*known, *(
             volume for unit in units
             for volume in (VolumeId(unit.lv), *unit.volumes))})}
+        read = observed.Rows(found.values())
         unnamed = [unit.lv for unit in units
-                   if not observed.is_named(unit, node, found.values())]
+                   if not read.named(Location(node, unit.lv))]
         if unnamed:
             found |= {row.id: row for row in store.homes(node, unnamed)}
-        return list(found.values())
+            read = observed.Rows(found.values())
+        return read
 
     def _facts(self, unit: state.Unit,
-               found: typing.Iterable[rows.Row]) -> observed.Facts:
+               found: observed.Rows) -> observed.Facts:
         node = self._world.settings.node
-        row, rivals = observed.pick_row(unit, node, found)
+        row, rivals = observed.pick_row(unit, node, found.of(unit, node))
         now = self._world.clock.monotonic()
         return observed.Facts(
             node, unit, row, rivals,

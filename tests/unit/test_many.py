@@ -10,9 +10,11 @@ from __future__ import annotations
 import collections
 import math
 import typing
+from unittest import mock
 
 from oslo_config import cfg
 
+from cinder_dmclone.database import provider_id
 from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
@@ -30,6 +32,8 @@ FEW, MANY = 10, 100
 LOOKS = 16
 # Logins in a minute, and calls of a port for them.
 TRIES, CALLS = 8, 40
+# Times that a record is read for a decision; much less than there are LVs.
+PARSED = 25
 # Seconds within which a lender that is back is noticed.
 NOTICED = 10.0
 # Seconds in which all sessions with a lender are given up.
@@ -124,6 +128,18 @@ class LenderTest(ManyTestCase):
             self.assertLessEqual(max(calls.values()), CALLS)
         self.assertLess(0, tries[0])
         self.assertEqual(*tries)
+
+    def test_each_lv_is_compared_with_its_own_rows_only(self) -> None:
+        self.borrow(3 * FEW)
+        self.die()
+        self.pass_time(60.0)
+        with mock.patch.object(provider_id.ProviderId, 'parse', autospec=True,
+                               side_effect=provider_id.ProviderId.parse
+                               ) as parse:
+            calls, _ = self.spent(60.0)
+        self.assertLess(0, parse.call_count)
+        self.assertLessEqual(parse.call_count,
+                             PARSED * len(self.lvs) * calls['rows.find'])
 
     def test_a_lender_that_is_back_is_noticed_soon(self) -> None:
         self.borrow(FEW)

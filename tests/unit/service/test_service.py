@@ -12,6 +12,7 @@ from oslo_serialization import jsonutils
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.reconcile import workers
 from cinder_dmclone.service import connections
@@ -39,8 +40,9 @@ class DetachTest(base.CloudTestCase):
     def test_the_row_goes_meanwhile(self) -> None:
         """The services were connected to another database."""
         self.cloud.attach(self.volume, self.a)
+        none = observed.Rows([])
         with mock.patch.object(reconciler.Reconciler, '_rows',
-                               return_value=[]), self.assertRaisesRegex(
+                               return_value=none), self.assertRaisesRegex(
                                    exceptions.CannotServe, 'no such volume'):
             connections.disconnect(self.a.service, self.volume,
                                    self.a.connector)
