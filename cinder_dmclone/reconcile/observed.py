@@ -68,7 +68,7 @@ class Rows:
     def of(self, unit: state.Unit, node: NodeName) -> list[rows.Row]:
         """Those that may speak of a unit."""
         keys: list[Location | VolumeId] = [
-            Location(node, unit.lv), *unit.tags.volumes,
+            Location(node, unit.lv), *unit.volumes,
             *(tag.borrower for tag in unit.tags.lent)]
         return list({row.id: row for key in keys
                      for row in self._found.get(key, ())}.values())
