@@ -90,7 +90,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         super().set_initialized()
         # This waits for nobody; to be reached needs the message bus.
         self._loop.start()
-        uevents.listen(self._loop.path_failed, self._loop.look_at_all)
+        uevents.listen(self._loop.path_failed, self._loop.enqueue_all)
         self._server = endpoint.serve(self._world.settings.node, self._service)
 
     def _update_volume_stats(self) -> None:

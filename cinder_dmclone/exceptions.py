@@ -94,11 +94,11 @@ class LoginFailed(DMCloneException):
     message = "Login to %(iqn)s at %(portal)s failed: %(reason)s"
 
 
-class BadRecord(DMCloneException):
+class CorruptRecord(DMCloneException):
     message = "Cannot read the record %(record)r: %(reason)s"
 
 
-class LaterFormat(BadRecord):
+class LaterFormat(CorruptRecord):
     message = ("The record %(record)r has format %(format)s, which this "
                "release does not know: a later one wrote it. Upgrade "
                "cinder-dmclone on this node; nothing is changed until then.")
@@ -154,7 +154,7 @@ class NoMetadataGroup(NoRoom):
                "%(group)s for metadata can be read: %(reason)s")
 
 
-class PeerAway(DMCloneException):
+class PeerUnreachable(DMCloneException):
     message = "Node %(node)s did not answer %(what)s: %(reason)s"
 
 
@@ -162,5 +162,5 @@ class PeerRefused(DMCloneException):
     message = "Node %(node)s refused %(what)s: %(reason)s"
 
 
-class NotYet(DMCloneException):
+class RetryLater(DMCloneException):
     message = "Volume %(volume)s on %(node)s has to wait: %(reason)s"

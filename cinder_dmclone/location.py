@@ -36,9 +36,9 @@ class Location:
     def parse(cls, text: str) -> Location:
         """Read what ``str()`` wrote.
 
-        :raises BadRecord: if it is something else
+        :raises CorruptRecord: if it is something else
         """
         node, slash, lv = text.rpartition('/')
         if not (node and slash and lv):
-            raise exceptions.BadRecord(record=text, reason='not NODE/LV')
+            raise exceptions.CorruptRecord(record=text, reason='not NODE/LV')
         return cls(NodeName(node), LvUuid(lv))

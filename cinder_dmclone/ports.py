@@ -7,8 +7,8 @@ import dataclasses
 import typing
 
 from cinder_dmclone.host.dm.device import DeviceMapper
-from cinder_dmclone.host.iscsi.exporter import Exporter
-from cinder_dmclone.host.iscsi.importer import Importer
+from cinder_dmclone.host.iscsi.targets import Targets
+from cinder_dmclone.host.iscsi.initiator import Initiator
 from cinder_dmclone.host.lvm import VolumeGroup
 from cinder_dmclone.settings import Settings
 from cinder_dmclone.units import Bytes
@@ -26,6 +26,6 @@ class Host:
     group: VolumeGroup
     meta_group: VolumeGroup
     dm: DeviceMapper
-    exporter: Exporter
-    importer: Importer
+    targets: Targets
+    initiator: Initiator
     erase: typing.Callable[[str, Bytes], None]

@@ -120,7 +120,7 @@ def _check_kernel(host: Host) -> typing.Iterator[str]:
 
 
 def _check_iscsi(host: Host) -> typing.Iterator[str]:
-    for port in (host.exporter, host.importer):
+    for port in (host.targets, host.initiator):
         try:
             port.check()
         except exceptions.DMCloneException as error:

@@ -16,8 +16,8 @@ from oslo_utils import units as oslo_units
 from cinder_dmclone.database import volumes
 from cinder_dmclone import deadlines
 from cinder_dmclone.host.dm import device
-from cinder_dmclone.host.iscsi import exporter
-from cinder_dmclone.host.iscsi import importer
+from cinder_dmclone.host.iscsi import targets
+from cinder_dmclone.host.iscsi import initiator
 from cinder_dmclone.host import lvm
 from cinder_dmclone.location import NodeName
 from cinder_dmclone import locks
@@ -63,9 +63,9 @@ def make_host(configuration: typing.Any, node: NodeName) -> Host:
         meta_group=(lvm.VolumeGroup(meta) if meta and meta != group.name
                     else group),
         dm=device.DeviceMapper(),
-        exporter=exporter.Exporter(config.target_ip_address,
-                                   config.target_port),
-        importer=importer.Importer(),
+        targets=targets.Targets(config.target_ip_address,
+                                config.target_port),
+        initiator=initiator.Initiator(),
         erase=_eraser(config))
 
 

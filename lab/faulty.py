@@ -30,7 +30,7 @@ FAULT = '/run/cinder/dmclone-fault'
 FREEZE = '/run/cinder/dmclone-freeze'
 HOLD = '/run/cinder/dmclone-hold'
 
-HOST_PORTS = ('group', 'meta_group', 'dm', 'exporter', 'importer')
+HOST_PORTS = ('group', 'meta_group', 'dm', 'targets', 'initiator')
 PORTS = ('rows', 'peers')
 # An option of the backend's section: how many bytes a GiB of Cinder's has
 # here. Cinder knows no smaller volumes, and most of what tests show does not

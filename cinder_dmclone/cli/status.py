@@ -16,29 +16,29 @@ _BAD = {status.Mode.RO: 'read-only', status.Mode.FAIL: 'failed'}
 
 def lines(host: Host) -> typing.Iterator[str]:
     """Describe every LV of ours on this node, from its disks and kernel."""
-    for lv, unit in sorted(inspect.collect(host).items()):
-        yield f'{lv}  {describe(unit)}'
+    for lv, stack in sorted(inspect.collect(host).items()):
+        yield f'{lv}  {describe(stack)}'
 
 
-def describe(unit: state.Unit) -> str:
+def describe(stack: state.Stack) -> str:
     """One LV in words: its role, its hydration, who uses it."""
-    words = [_role(unit)]
-    if unit.clone and unit.clone.mode is not status.Mode.RW:
-        words.append(f'ERROR: its clone is {_BAD[unit.clone.mode]}')
-    if unit.clone and unit.clone.total:
-        done = 100 * unit.clone.hydrated // unit.clone.total
-        path = 'path up' if unit.source and unit.source.usable else 'NO PATH'
+    words = [_role(stack)]
+    if stack.clone and stack.clone.mode is not status.Mode.RW:
+        words.append(f'ERROR: its clone is {_BAD[stack.clone.mode]}')
+    if stack.clone and stack.clone.total:
+        done = 100 * stack.clone.hydrated // stack.clone.total
+        path = 'path up' if stack.source and stack.source.usable else 'NO PATH'
         words.append(f'hydrated {done} % ({path})')
-    for name in unit.of_kind(*names.CONSUMERS):
-        use = 'open' if unit.is_open(name) else 'closed'
+    for name in stack.of_kind(*names.CONSUMERS):
+        use = 'open' if stack.is_open(name) else 'closed'
         words.append(f'{name.kind.value} {use}')
     return ', '.join(words)
 
 
-def _role(unit: state.Unit) -> str:
-    tags = unit.tags
-    if unit.unreadable:
-        return f'UNREADABLE: {unit.unreadable}'
+def _role(stack: state.Stack) -> str:
+    tags = stack.tags
+    if stack.unreadable:
+        return f'UNREADABLE: {stack.unreadable}'
     if tags.lent:
         borrowers = ', '.join(str(tag.borrower) for tag in tags.lent)
         return f'lent to {borrowers}'

@@ -46,7 +46,7 @@ class ProviderId:
         elif self.offer:
             longest -= _RENEWAL
         if len(text) > longest:
-            raise exceptions.BadRecord(
+            raise exceptions.CorruptRecord(
                 record=text, reason='longer than 255 characters; use '
                 'shorter host or backend names')
         return text
@@ -55,7 +55,7 @@ class ProviderId:
     def parse(cls, text: str | None) -> ProviderId:
         """Read ``provider_id``; an empty one is generation 0.
 
-        :raises BadRecord: if it makes no sense, or is of another format
+        :raises CorruptRecord: if it makes no sense, or is of another format
         """
         if not text:
             return cls(0)
@@ -66,11 +66,12 @@ class ProviderId:
         for field in fields:
             key, _, value = field.partition('=')
             if key not in ('from', 'offer', 'renewed') or key in found:
-                raise exceptions.BadRecord(record=text, reason=f'{field!r}')
+                raise exceptions.CorruptRecord(record=text,
+                                               reason=f'{field!r}')
             found[key] = value
         for number in (head, found.get('renewed', '0')):
             if not number.isdecimal():
-                raise exceptions.BadRecord(
+                raise exceptions.CorruptRecord(
                     record=text, reason=f'{number!r} is no number')
         source, offer = (Location.parse(found[key]) if key in found else None
                          for key in ('from', 'offer'))

@@ -87,7 +87,7 @@ class Row:
     def record(self) -> ProviderId:
         """The driver's part, which generation, source and offer are of.
 
-        :raises BadRecord: as they do, if ``unreadable``
+        :raises CorruptRecord: as they do, if ``unreadable``
         """
         return ProviderId.parse(self.provider_id)
 
@@ -96,7 +96,7 @@ class Row:
         """Why the driver's part makes no sense here; None if it does."""
         try:
             ProviderId.parse(self.provider_id)
-        except exceptions.BadRecord as error:
+        except exceptions.CorruptRecord as error:
             return error.msg
         return None
 

@@ -60,7 +60,7 @@ class Peers:
         """Ask ``node`` for something; its answer.
 
         :raises PeerRefused: it has not done it; or failed over it
-        :raises PeerAway: no answer; it may have done it, or do it later
+        :raises PeerUnreachable: no answer; it may have done it, or do it later
         """
         name = type(request).__name__
         timeout = request.timeout(CONF.rpc_response_timeout)
@@ -73,28 +73,28 @@ class Peers:
             raise exceptions.PeerRefused(node=node, what=name,
                                          reason=error.msg) from error
         except messaging.MessagingTimeout as error:
-            raise exceptions.PeerAway(
+            raise exceptions.PeerUnreachable(
                 node=node, what=name,
                 reason=f'no answer in {timeout:.0f} seconds') from error
         except (messaging.MessagingException,
                 messaging.RemoteError) as error:
-            raise exceptions.PeerAway(node=node, what=name,
-                                      reason=error) from error
+            raise exceptions.PeerUnreachable(node=node, what=name,
+                                             reason=error) from error
         try:
             return wire.unpack(request.answer, found)
-        except (TypeError, ValueError, exceptions.BadRecord) as error:
+        except (TypeError, ValueError, exceptions.CorruptRecord) as error:
             raise exceptions.PeerRefused(
                 node=node, what=name, reason='its release answers what this '
                 f'one does not know ({error})') from error
 
-    def nudge(self, node: NodeName, volume: VolumeId) -> None:
+    def notify(self, node: NodeName, volume: VolumeId) -> None:
         """Ask ``node`` to look at a volume soon; no answer is needed."""
-        nudge = messages.Nudge(volume)
+        notify = messages.Notify(volume)
         try:
             self._client.prepare(server=node, retry=SEND_RETRIES).cast(
                 cinder_context.get_admin_context(), 'answer',
-                request=type(nudge).__name__, fields=wire.pack(nudge))
+                request=type(notify).__name__, fields=wire.pack(notify))
         except messaging.MessagingException as error:
-            LOG.warning('Could not nudge %(node)s about volume %(volume)s; '
+            LOG.warning('Could not notify %(node)s about volume %(volume)s; '
                         'it looks by itself later: %(error)s',
                         {'node': node, 'volume': volume, 'error': error})

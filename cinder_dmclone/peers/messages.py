@@ -13,7 +13,7 @@ import enum
 import typing
 
 from cinder_dmclone import deadlines
-from cinder_dmclone.host.iscsi import importer
+from cinder_dmclone.host.iscsi import initiator
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
@@ -190,8 +190,8 @@ class Prepare(Request[str]):
                     self.size, self.block))
 
     @property
-    def source(self) -> importer.Source:
-        return importer.Source(
+    def source(self) -> initiator.Source:
+        return initiator.Source(
             self.iqn, self.portal, self.lender.lv, self.size, self.block,
             self.user, self.password)
 
@@ -219,7 +219,7 @@ class Discard(Request[None]):
 
 
 @dataclasses.dataclass(frozen=True)
-class Nudge(Request[None]):
+class Notify(Request[None]):
     """Look at a volume soon. It may be lost, and waits in a queue for ever."""
 
     volume: VolumeId

@@ -34,7 +34,7 @@ def unpack(kind: typing.Any, value: typing.Any) -> typing.Any:
 
     :raises TypeError: if another release has more fields, or fewer
     :raises ValueError: if a size or a state is none
-    :raises BadRecord: if a location is none
+    :raises CorruptRecord: if a location is none
     """
     if isinstance(kind, types.UnionType):
         if value is None:

@@ -105,7 +105,7 @@ def list_exports(part: str = '', iqns: list[str] | None = None
 
     :param part: only exports of devices with this in their paths
     :param iqns: and of these, in any case
-    :returns: one dict per IQN with the fields of ``exporter.ExportState``
+    :returns: one dict per IQN with the fields of ``targets.ExportState``
     """
     found = {}
     for path in _glob(CONFIGFS, 'core/iblock_*/*@*'):

@@ -61,7 +61,7 @@ def performs(*actions: Action, settles: bool = False) -> typing.Callable[
 def take(world: World, decision: Decision, known: Facts) -> None:
     """Do what was decided."""
     LOG.info('LV %(lv)s: %(step)s%(why)s',
-             {'lv': known.unit.lv, 'step': decision.step.value,
+             {'lv': known.stack.lv, 'step': decision.step.value,
               'why': f' ({decision.why})' if decision.why else ''})
     assert isinstance(decision.step, Action)
     _FUNCTIONS[decision.step](world, decision, known)
@@ -77,24 +77,24 @@ def _withdraw(world: World, decision: Decision, known: Facts) -> None:
     coordinator.withdraw(world, _row(known))
 
 
-@performs(Action.RECLAIM, settles=True)
+@performs(Action.REVOKE, settles=True)
 def _reclaim(world: World, decision: Decision, known: Facts) -> None:
     for tag in decision.lent:
-        lender.reclaim(world, known.unit, tag)
+        lender.revoke_loan(world, known.stack, tag)
 
 
 @performs(Action.ADOPT, settles=True)
 def _adopt(world: World, decision: Decision, known: Facts) -> None:
-    borrower.adopt(world, known.unit, _row(known))
+    borrower.adopt(world, known.stack, _row(known))
 
 
 @performs(Action.RENAME, settles=True)
 def _rename(world: World, decision: Decision, known: Facts) -> None:
     # Without the database the tag tells whose lock to take.
-    unit, own = known.unit, known.unit.tags.own
+    stack, own = known.stack, known.stack.tags.own
     assert own is not None
     renamed = dataclasses.replace(own, volume=_row(known).id)
-    world.host.group.retag(names.data_lv(unit.lv),
+    world.host.group.retag(names.data_lv(stack.lv),
                            add=[lv_tags.print_tag(renamed)],
                            remove=[lv_tags.print_tag(own)])
     world.host.group.flush()
@@ -102,102 +102,102 @@ def _rename(world: World, decision: Decision, known: Facts) -> None:
 
 @performs(Action.ASSEMBLE, settles=True)
 def _assemble(world: World, decision: Decision, known: Facts) -> None:
-    clones.assemble(world.host, known.unit)
+    clones.assemble(world.host, known.stack)
 
 
 @performs(Action.RECONNECT)
 def _reconnect(world: World, decision: Decision, known: Facts) -> None:
     # Where the server is, or will be: there I/O waits, elsewhere it fails.
-    unit = known.unit
-    queue = not unit.served_only and (known.home or bool(unit.tags.copy))
-    if not clones.reconnect(world.host, unit, queue):
-        raise exceptions.NotYet(
+    stack = known.stack
+    queue = not stack.served_only and (known.home or bool(stack.tags.copy))
+    if not clones.reconnect(world.host, stack, queue):
+        raise exceptions.RetryLater(
             volume=_row(known).id, node=world.settings.node,
             reason='the lender cannot be reached')
 
 
 @performs(Action.HYDRATE)
 def _hydrate(world: World, decision: Decision, known: Facts) -> None:
-    clones.hydrate(world.host, known.unit)
+    clones.hydrate(world.host, known.stack)
 
 
 @performs(Action.FINISH)
 def _finish(world: World, decision: Decision, known: Facts) -> None:
-    if not clones.is_complete(world.host, known.unit):
-        raise exceptions.NotYet(
+    if not clones.is_complete(world.host, known.stack):
+        raise exceptions.RetryLater(
             volume=_row(known).id, node=world.settings.node,
             reason='the clone is not complete on disk')
-    source = known.unit.tags.source
-    clones.swap(world.host, known.unit)
+    source = known.stack.tags.source
+    clones.swap(world.host, known.stack)
     if not known.home and source:
         # Named by no row: this is how it learns that it may go.
-        world.peers.nudge(source.node, _row(known).id)
+        world.peers.notify(source.node, _row(known).id)
 
 
 @performs(Action.PAUSE)
 def _pause(world: World, decision: Decision, known: Facts) -> None:
-    teardown.quiesce(world.host, known.unit)
+    teardown.quiesce(world.host, known.stack)
 
 
 @performs(Action.REARM)
 def _rearm(world: World, decision: Decision, known: Facts) -> None:
-    write_gate.rearm(world.host, known.unit)
+    write_gate.rearm(world.host, known.stack)
 
 
 @performs(Action.REJECT)
 def _reject(world: World, decision: Decision, known: Facts) -> None:
-    write_gate.reject(world.host, known.unit)
+    write_gate.reject(world.host, known.stack)
 
 
 @performs(Action.OPEN, settles=True)
 def _open(world: World, decision: Decision, known: Facts) -> None:
     live_migration.keep_here(world, _row(known))
-    write_gate.open(world.host, known.unit)
+    write_gate.open_gate(world.host, known.stack)
 
 
 @performs(Action.FENCE)
 def _fence(world: World, decision: Decision, known: Facts) -> None:
     for front in decision.drop:
-        write_gate.fence(world.host, known.unit, front)
+        write_gate.fence(world.host, known.stack, front)
 
 
 @performs(Action.COMPLETE)
 def _complete(world: World, decision: Decision, known: Facts) -> None:
     row = _row(known)
-    teardown.dismantle(world.host, known.unit)
+    teardown.dismantle(world.host, known.stack)
     if known.home and row.source:
         world.rows.complete(row)
-        world.peers.nudge(row.source.node, row.id)
+        world.peers.notify(row.source.node, row.id)
 
 
 @performs(Action.CONSUMERS, settles=True)
 def _consumers(world: World, decision: Decision, known: Facts) -> None:
-    unit = known.unit
+    stack = known.stack
     for name in decision.drop:
-        consumers.drop(world.host, unit, name)
+        consumers.drop(world.host, stack, name)
     if known.row and any(
             name.kind in names.WRITERS for name in decision.make):
         # The seal for a commit may have taken it away.
         live_migration.keep_here(world, known.row)
     for name in decision.make:
-        consumers.consume(world.host, unit, name)
+        consumers.consume(world.host, stack, name)
     if decision.initiators:
-        exports.admit(world.host, unit, decision.initiators)
+        exports.admit(world.host, stack, decision.initiators)
 
 
 @performs(Action.LEND)
 def _lend(world: World, decision: Decision, known: Facts) -> None:
     for tag in decision.lent:
-        exports.export_loan(world.host, known.unit, tag)
+        exports.export_loan(world.host, known.stack, tag)
 
 
 # The LV itself goes after it was erased, without the lock.
 @performs(Action.RELEASE, Action.ERASE)
 def _strip(world: World, decision: Decision, known: Facts) -> None:
-    teardown.strip(world.host, known.unit)
+    teardown.strip(world.host, known.stack)
 
 
 @performs(Action.DISCARD)
 def _discard(world: World, decision: Decision, known: Facts) -> None:
-    write_gate.give_up(world.host, known.unit)
-    teardown.teardown(world.host, known.unit)
+    write_gate.give_up(world.host, known.stack)
+    teardown.teardown(world.host, known.stack)

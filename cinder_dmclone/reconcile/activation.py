@@ -41,28 +41,28 @@ _MOST_STEPS = 4
 _TAKEN = (Action.ASSEMBLE, Action.LEND, Action.CONSUMERS)
 
 
-def decide(host: str, unit: state.Unit) -> Decision:
+def decide(host: str, stack: state.Stack) -> Decision:
     """The next step for an LV while nobody can be asked about its volume.
 
     Only the LV that is the volume, and was not lent, gets a front.
 
     :param host: the node's name as connectors give it
     """
-    tags = unit.tags
-    if unit.unreadable:
-        return Decision(Verdict.REPORT, unit.unreadable)
+    tags = stack.tags
+    if stack.unreadable:
+        return Decision(Verdict.REPORT, stack.unreadable)
     if not tags.own or tags.copy:
         return Decision(Verdict.WAIT,
                         'whether it is the volume, the row knows')
-    if tags.source and not unit.assembled:
+    if tags.source and not stack.assembled:
         return Decision(Action.ASSEMBLE)
     if tags.lent:
         missing = tuple(loan for tag in tags.lent
-                        for loan in unit.missing_loans(tag.borrower))
+                        for loan in stack.missing_loans(tag.borrower))
         return Decision(Action.LEND if missing else Verdict.REST, lent=missing)
-    if unit.of_kind(names.Kind.FRONT, *names.GATE):
+    if stack.of_kind(names.Kind.FRONT, *names.GATE):
         return Decision(Verdict.REST)
-    front = names.front(host, unit.lv)
+    front = names.front(host, stack.lv)
     return Decision(Action.CONSUMERS, make=frozenset([front]))
 
 
@@ -93,16 +93,16 @@ def activate(world: World) -> dict[str, str]:
     """
     host = world.host
     problems = activate_volumes(host)
-    units = inspect.collect(host)
-    if any(unit.tags.lent for unit in units.values()):
+    stacks = inspect.collect(host)
+    if any(stack.tags.lent for stack in stacks.values()):
         try:
-            host.exporter.load()
+            host.targets.load()
         except Exception as error:
             # Each loan fails with a reason of its own; the rest comes up.
             LOG.error('Nothing can be lent: %s', said(error))
-    for lv, unit in units.items():
+    for lv, stack in stacks.items():
         try:
-            _bring_up(world, unit)
+            _bring_up(world, stack)
         except Exception as error:
             problems[lv] = said(error)
     _log_in(world)
@@ -117,14 +117,14 @@ def said(error: Exception) -> str:
     return f'{type(error).__name__}: {error}'
 
 
-def _bring_up(world: World, unit: state.Unit) -> None:
+def _bring_up(world: World, stack: state.Stack) -> None:
     # Most LVs have nothing to do; what they are is no secret.
-    if _decide(world, unit).step not in _TAKEN:
+    if _decide(world, stack).step not in _TAKEN:
         return
-    volume = unit.tags.volume or VolumeId(unit.lv)
+    volume = stack.tags.volume or VolumeId(stack.lv)
     with world.locks.volume(volume, deadlines.LOCK_SECONDS):
         for _ in range(_MOST_STEPS):
-            found = inspect.refresh(world.host, unit.lv)
+            found = inspect.refresh(world.host, stack.lv)
             needed = _decide(world, found)
             if needed.step not in _TAKEN:
                 return
@@ -132,10 +132,10 @@ def _bring_up(world: World, unit: state.Unit) -> None:
             actions.take(world, needed, known)
 
 
-def _decide(world: World, unit: state.Unit) -> Decision:
-    found = decide(world.settings.host, unit)
+def _decide(world: World, stack: state.Stack) -> Decision:
+    found = decide(world.settings.host, stack)
     if found.step is Verdict.REPORT:
-        raise exceptions.BadRecord(record=unit.lv, reason=found.why)
+        raise exceptions.CorruptRecord(record=stack.lv, reason=found.why)
     return found
 
 
@@ -146,12 +146,12 @@ def _log_in(world: World) -> None:
     that is down, or boots itself, is tried once.
     """
     silent: set[str] = set()
-    for lv, unit in _readers(inspect.collect(world.host)):
-        source = unit.tags.source
+    for lv, stack in _readers(inspect.collect(world.host)):
+        source = stack.tags.source
         if not source or source.portal in silent:
             continue
         try:
-            with world.locks.volume(unit.tags.volume or VolumeId(lv),
+            with world.locks.volume(stack.tags.volume or VolumeId(lv),
                                     deadlines.LOCK_SECONDS):
                 for _, found in _readers(
                         {lv: inspect.refresh(world.host, lv)}):
@@ -162,10 +162,10 @@ def _log_in(world: World) -> None:
             silent.add(source.portal)
 
 
-def _readers(units: dict[LvUuid, state.Unit]) -> typing.Iterator[
-        tuple[LvUuid, state.Unit]]:
+def _readers(stacks: dict[LvUuid, state.Stack]) -> typing.Iterator[
+        tuple[LvUuid, state.Stack]]:
     """Those with a server that waits for a lender, or may."""
-    for lv, unit in units.items():
-        if (unit.tags.source and not unit.has_path
-                and unit.of_kind(names.Kind.FRONT)):
-            yield lv, unit
+    for lv, stack in stacks.items():
+        if (stack.tags.source and not stack.has_path
+                and stack.of_kind(names.Kind.FRONT)):
+            yield lv, stack

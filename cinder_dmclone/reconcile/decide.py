@@ -24,7 +24,7 @@ from cinder_dmclone.reconcile import old_copy
 
 
 def decide(facts: Facts) -> Decision:
-    """The next step for ``facts.unit``."""
+    """The next step for ``facts.stack``."""
     found = _decide(facts)
     if isinstance(found.step, Verdict) and not found.hindrance:
         return dataclasses.replace(found, hindrance=offers.hindrance(facts))
@@ -32,10 +32,10 @@ def decide(facts: Facts) -> Decision:
 
 
 def _decide(facts: Facts) -> Decision:
-    unit, row = facts.unit, facts.row
-    if unit.unreadable:
-        return Decision(Verdict.REPORT, unit.unreadable)
-    if unit.data is None and not facts.home:
+    stack, row = facts.stack, facts.row
+    if stack.unreadable:
+        return Decision(Verdict.REPORT, stack.unreadable)
+    if stack.data is None and not facts.home:
         return _without_lv(facts)
     if row is None:
         return Decision(
@@ -48,9 +48,9 @@ def _decide(facts: Facts) -> Decision:
     if row.unreadable:
         return Decision(Verdict.REPORT, row.unreadable)
     # A row without a record is one whose creation did not end.
-    if row.provider_id and unit.tags.generation > row.generation:
+    if row.provider_id and stack.tags.generation > row.generation:
         return Decision(
-            Verdict.REPORT, f'the LV has generation {unit.tags.generation}, '
+            Verdict.REPORT, f'the LV has generation {stack.tags.generation}, '
             f'the database {row.generation}: the database went back in time')
     if row.deleted:
         return _deleted(facts, row)
@@ -60,10 +60,10 @@ def _decide(facts: Facts) -> Decision:
 
 
 def _without_lv(facts: Facts) -> Decision:
-    unit, row = facts.unit, facts.row
+    stack, row = facts.stack, facts.row
     if row and row.deleted:
         return Decision(Action.ERASE, 'the volume was deleted')
-    if unit.meta or unit.devices:
+    if stack.meta or stack.devices:
         # Teardown removes the data LV last: this is not ours to explain.
         return Decision(Verdict.REPORT, 'the data LV is gone, what was built '
                         'on it is still there')
@@ -72,8 +72,8 @@ def _without_lv(facts: Facts) -> Decision:
 
 def _deleted(facts: Facts, row: rows.Row) -> Decision:
     concerned = (row.owner, row.source, row.offer)
-    if facts.here in concerned or not facts.unit.tags.own or (
-            facts.unit.tags.lent):
+    if facts.here in concerned or not facts.stack.tags.own or (
+            facts.stack.tags.lent):
         return Decision(Action.ERASE, 'the volume was deleted')
     return Decision(Verdict.REPORT, 'a deleted volume that was last owned by '
                     f'{row.owner} left this LV, which claims to own it')
@@ -81,12 +81,12 @@ def _deleted(facts: Facts, row: rows.Row) -> Decision:
 
 def _elsewhere(facts: Facts, row: rows.Row) -> Decision:
     """The next step for an LV of a volume that is another LV."""
-    unit = facts.unit
-    if unit.tags.lent:
+    stack = facts.stack
+    if stack.tags.lent:
         return old_copy.decide(facts, row)
-    if unit.tags.copy:
+    if stack.tags.copy:
         return new_copy.decide(facts, row)
-    if unit.tags.own:
+    if stack.tags.own:
         return Decision(
             Verdict.REPORT, f'the LV claims to be the volume, the row says '
             f'{row.owner}; it is kept without a front')

@@ -35,7 +35,7 @@ class Action(enum.Enum):
     """What is done here. Each is idempotent and safe to repeat."""
 
     WITHDRAW = 'take the offer back'
-    RECLAIM = 'forget a loan that never came to be'
+    REVOKE = 'forget a loan that never came to be'
     ADOPT = 'become the owner that the row already names'
     RENAME = 'write down which volume it is by now'
     ASSEMBLE = 'put the clone together'
@@ -76,31 +76,31 @@ class Decision:
     initiators: frozenset[str] = frozenset()
 
 
-def finished(unit: state.Unit) -> Decision | None:
+def finished(stack: state.Stack) -> Decision | None:
     """What to do about a clone that copies no more, None if it does."""
-    if unit.clone is None or unit.clone.mode is not status.Mode.RW:
+    if stack.clone is None or stack.clone.mode is not status.Mode.RW:
         return Decision(
             Verdict.REPORT, 'the clone cannot write its metadata; both copies '
             'are kept')
-    if unit.clone.complete:
+    if stack.clone.complete:
         return Decision(Action.FINISH, 'all regions are here')
     return None
 
 
-def without_path(unit: state.Unit) -> Decision:
+def without_path(stack: state.Stack) -> Decision:
     """What to do about a clone whose lender cannot be read."""
-    assert unit.tags.source is not None
-    if unit.lender_away:
+    assert stack.tags.source is not None
+    if stack.lender_away:
         return Decision(
             Verdict.WAIT, 'the lender is away', hindrance='its lender '
-            f'{unit.tags.source.node} is away. A server that reads what has '
+            f'{stack.tags.source.node} is away. A server that reads what has '
             'not arrived waits until it is back.')
     return Decision(Action.RECONNECT, 'the path to the lender is lost')
 
 
-def copying(unit: state.Unit) -> Decision:
+def copying(stack: state.Stack) -> Decision:
     """What to do about a clone whose lender can be read."""
-    assert unit.clone is not None
-    if not unit.clone.hydration:
+    assert stack.clone is not None
+    if not stack.clone.hydration:
         return Decision(Action.HYDRATE)
     return Decision(Verdict.WAIT, 'hydrating')

@@ -15,7 +15,7 @@ from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone.stack import lv_tags
-from cinder_dmclone.stack.state import Unit
+from cinder_dmclone.stack.state import Stack
 
 # Statuses in which no service of the control plane works on the volume's
 # data without an attachment saying so.
@@ -24,50 +24,50 @@ _QUIET = (VolumeStatus.AVAILABLE, VolumeStatus.ERROR, VolumeStatus.IN_USE)
 
 def decide(facts: Facts, row: rows.Row) -> Decision:
     """The next step for the LV of the node that owns the volume."""
-    unit = facts.unit
-    if unit.data is None:
+    stack = facts.stack
+    if stack.data is None:
         return Decision(
             Verdict.REPORT, 'the LV of this volume is gone'
             + (f'; its source {row.source} is kept' if row.source else ''))
     if row.offer and (facts.overdue or not row.migration):
         return Decision(Action.WITHDRAW, f'nobody works on offer {row.offer}')
-    if not unit.tags.own and not unit.tags.copy and row.source:
+    if not stack.tags.own and not stack.tags.copy and row.source:
         return Decision(Verdict.REPORT, 'the LV has lost its tags; whether it '
                         'is complete is not known')
-    if unit.tags.copy or not unit.tags.own:
+    if stack.tags.copy or not stack.tags.own:
         return Decision(Action.ADOPT, 'the row names this LV the volume')
-    stale = [tag for tag in unit.tags.lent if tag.borrower != row.offer]
+    stale = [tag for tag in stack.tags.lent if tag.borrower != row.offer]
     if stale:
         return _stale_loan(facts, stale[0])
-    if _gate_in_the_way(unit, row):
+    if _gate_in_the_way(stack, row):
         return Decision(Action.OPEN, 'the volume is here')
-    if unit.tags.source:
+    if stack.tags.source:
         return _hydrating(facts, row)
-    lend = _lend_offered(unit, row)
+    lend = _lend_offered(stack, row)
     if lend:
         return lend
-    if row.source or unit.meta or unit.of_kind(names.Kind.CLONE,
-                                               names.Kind.SOURCE):
+    if row.source or stack.meta or stack.of_kind(
+            names.Kind.CLONE, names.Kind.SOURCE):
         return Decision(Action.COMPLETE, 'hydration has finished')
-    if unit.tags.own.volume != row.id and not row.offer:
+    if stack.tags.own.volume != row.id and not row.offer:
         return Decision(Action.RENAME, 'Cinder has exchanged the ids')
     return _consumers(facts, row)
 
 
-def _gate_in_the_way(unit: Unit, row: rows.Row) -> bool:
+def _gate_in_the_way(stack: Stack, row: rows.Row) -> bool:
     """Whether the gate has to go now.
 
     A front with a read that waits for the lender cannot be led past it: the
     lender comes first, if writes pass.
     """
-    if unit.writes_pass and unit.tags.source and not unit.has_path:
+    if stack.writes_pass and stack.tags.source and not stack.has_path:
         return False
-    return (any(map(unit.gated, unit.of_kind(names.Kind.FRONT)))
-            or bool(unit.of_kind(*names.GATE)) and not row.offer)
+    return (any(map(stack.gated, stack.of_kind(names.Kind.FRONT)))
+            or bool(stack.of_kind(*names.GATE)) and not row.offer)
 
 
-def _lend_offered(unit: Unit, row: rows.Row) -> Decision | None:
-    loans = row.offer and unit.missing_loans(row.offer)
+def _lend_offered(stack: Stack, row: rows.Row) -> Decision | None:
+    loans = row.offer and stack.missing_loans(row.offer)
     return Decision(Action.LEND, lent=loans) if loans else None
 
 
@@ -87,23 +87,23 @@ def _stale_loan(facts: Facts, tag: lv_tags.LoanTag) -> Decision:
             Verdict.REPORT, f'{tag.borrower} is {shown.state.value} and may '
             'have newer data, the row knows nothing of it: the database went '
             'back in time')
-    return Decision(Action.RECLAIM, 'the offer was withdrawn', lent=(tag,))
+    return Decision(Action.REVOKE, 'the offer was withdrawn', lent=(tag,))
 
 
 def _hydrating(facts: Facts, row: rows.Row) -> Decision:
-    unit = facts.unit
-    source = unit.tags.source
+    stack = facts.stack
+    source = stack.tags.source
     assert source is not None
-    if row.source != unit.tags.hydrates_from:
+    if row.source != stack.tags.hydrates_from:
         return Decision(
             Verdict.REPORT, f'the LV hydrates from {source.node}/{source.lv}, '
             f'the row says {row.source}')
-    if not unit.assembled:
+    if not stack.assembled:
         return Decision(Action.ASSEMBLE)
-    lend = _lend_offered(unit, row)
+    lend = _lend_offered(stack, row)
     if lend:
         return lend
-    finished = decision.finished(unit)
+    finished = decision.finished(stack)
     if finished and finished.step is Action.FINISH and row.offer:
         # The gate that is ready for the server's move leads to the clone.
         return _consumers(facts, row)
@@ -112,13 +112,13 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
     consumers = _consumers(facts, row)
     if consumers.step is Action.CONSUMERS:
         return consumers
-    if not unit.queues and not unit.served_only:
+    if not stack.queues and not stack.served_only:
         return Decision(Action.RECONNECT, 'reads would fail, not wait')
-    if not unit.has_path:
-        if unit.queues and unit.served_only:
+    if not stack.has_path:
+        if stack.queues and stack.served_only:
             return Decision(Action.PAUSE, 'the path to the lender is lost')
-        return decision.without_path(unit)
-    return decision.copying(unit)
+        return decision.without_path(stack)
+    return decision.copying(stack)
 
 
 def _consumers(facts: Facts, row: rows.Row) -> Decision:
@@ -128,23 +128,23 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     the connector only after the driver has answered
     (``VolumeManager._connection_create``). So does it the export.
     """
-    unit, host = facts.unit, facts.node.partition('@')[0]
-    front = names.front(host, unit.lv)
+    stack, host = facts.stack, facts.node.partition('@')[0]
+    front = names.front(host, stack.lv)
     make, drop = set(), set()
     if row.connected_at(host):
         make.add(front)
     elif not row.attachments:
         # Also one that this node made under another name of its own.
-        drop.update(unit.of_kind(names.Kind.FRONT))
+        drop.update(stack.of_kind(names.Kind.FRONT))
     remote = {a.initiator for a in row.attachments
               if a.initiator and _in_place(a, row, host)}
     quiet = (row.status in _QUIET
              and row.migration_status in rows.SETTLED_MIGRATION)
-    serve = names.serve(unit.lv)
-    served = _served(unit, serve)
+    serve = names.serve(stack.lv)
+    served = _served(stack, serve)
     if quiet and all(a.connected for a in row.attachments):
         # A session is more than a right that somebody forgot to take back.
-        admitted = remote | (served & _logged_in(unit, serve))
+        admitted = remote | (served & _logged_in(stack, serve))
         if not remote:
             drop.add(serve)
     else:
@@ -152,18 +152,18 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     if remote and served != admitted:
         make.add(serve)
     if not row.attachments and quiet:
-        drop.add(names.local_io(unit.lv))
-    lent = {names.loan(unit.lv, tag.lv) for tag in unit.tags.lent}
-    drop.update(set(unit.of_kind(names.Kind.LOAN)) - lent)
-    make -= unit.devices.keys() - {serve}
+        drop.add(names.local_io(stack.lv))
+    lent = {names.loan(stack.lv, tag.lv) for tag in stack.tags.lent}
+    drop.update(set(stack.of_kind(names.Kind.LOAN)) - lent)
+    make -= stack.devices.keys() - {serve}
     drop = {name for name in drop
-            if name in unit.devices and not unit.is_held(name)}
+            if name in stack.devices and not stack.is_held(name)}
     if make or drop:
         return Decision(Action.CONSUMERS, make=frozenset(make),
                         drop=frozenset(drop),
                         initiators=frozenset(admitted if remote else ()))
     pending = any(not a.attached for a in row.attachments)
-    leftover = not row.attachments and unit.of_kind(*names.WRITERS)
+    leftover = not row.attachments and stack.of_kind(*names.WRITERS)
     if remote:
         # Nothing tells when somebody else takes away what LIO has, and its
         # initiator lets I/O fail after two minutes.
@@ -184,11 +184,11 @@ def _in_place(attachment: rows.Attachment, row: rows.Row, host: str) -> bool:
     return attachment.instance not in here
 
 
-def _served(unit: Unit, name: names.DeviceName) -> set[str]:
-    return {initiator for export in unit.exports_of(name).values()
+def _served(stack: Stack, name: names.DeviceName) -> set[str]:
+    return {initiator for export in stack.exports_of(name).values()
             for initiator in export.initiators}
 
 
-def _logged_in(unit: Unit, name: names.DeviceName) -> set[str]:
-    return {initiator for export in unit.exports_of(name).values()
+def _logged_in(stack: Stack, name: names.DeviceName) -> set[str]:
+    return {initiator for export in stack.exports_of(name).values()
             for initiator in export.sessions}

@@ -32,14 +32,15 @@ def _offered(facts: Facts, row: rows.Row) -> Decision:
     (``ComputeManager.pre_live_migration``), so a write before that is not
     the server's: a luksFormat on a disk that could not be read, for example.
     """
-    unit = facts.unit
-    if unit.write_waits:
+    stack = facts.stack
+    if stack.write_waits:
         attachment = row.migration
         if attachment and attachment.attached:
             return Decision(Question.CLAIM, 'a server writes', ask=row.owner)
         return Decision(Action.REJECT, 'the attachment is not complete')
-    if unit.alarmed:
+    if stack.alarmed:
         return Decision(Action.REARM, 'nothing waits any more')
-    if unit.of_kind(names.Kind.HOLD) and unit.assembled and not unit.has_path:
-        return decision.without_path(unit)
+    if (stack.of_kind(names.Kind.HOLD) and stack.assembled
+            and not stack.has_path):
+        return decision.without_path(stack)
     return Decision(Verdict.WAIT, 'the copy is being prepared')

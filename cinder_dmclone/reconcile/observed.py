@@ -17,7 +17,7 @@ from cinder_dmclone.stack import state
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """All that is known about a unit when a decision is made.
+    """All that is known about a stack when a decision is made.
 
     ``row`` is None if none was found that speaks of the LV, not even a
     deleted one;
@@ -29,7 +29,7 @@ class Facts:
     """
 
     node: NodeName
-    unit: state.Unit
+    stack: state.Stack
     row: rows.Row | None
     rivals: bool = False
     overdue: bool = False
@@ -41,7 +41,7 @@ class Facts:
 
     @property
     def here(self) -> Location:
-        return Location(self.node, self.unit.lv)
+        return Location(self.node, self.stack.lv)
 
     @property
     def home(self) -> bool:
@@ -50,7 +50,7 @@ class Facts:
 
 
 class Rows:
-    """Rows that were read for many units, each found by what it speaks of."""
+    """Rows that were read for many stacks, each found by what it speaks of."""
 
     def __init__(self, found: typing.Iterable[rows.Row]) -> None:
         self._found: dict[Location | VolumeId, list[rows.Row]] = (
@@ -65,11 +65,11 @@ class Rows:
         """Whether a living volume is, comes from or may become an LV."""
         return any(not row.deleted for row in self._found.get(lv, ()))
 
-    def of(self, unit: state.Unit, node: NodeName) -> list[rows.Row]:
-        """Those that may speak of a unit."""
+    def of(self, stack: state.Stack, node: NodeName) -> list[rows.Row]:
+        """Those that may speak of a stack."""
         keys: list[Location | VolumeId] = [
-            Location(node, unit.lv), *unit.volumes,
-            *(tag.borrower for tag in unit.tags.lent)]
+            Location(node, stack.lv), *stack.volumes,
+            *(tag.borrower for tag in stack.tags.lent)]
         return list({row.id: row for key in keys
                      for row in self._found.get(key, ())}.values())
 
@@ -81,10 +81,10 @@ def _concerned(row: rows.Row) -> tuple[Location | None, ...]:
     return row.owner, row.source, row.offer
 
 
-def pick_row(unit: state.Unit, node: NodeName,
+def pick_row(stack: state.Stack, node: NodeName,
              found: typing.Iterable[rows.Row]) -> tuple[rows.Row | None,
                                                         bool]:
-    """Of the rows that speak of a unit, the one that decides about it.
+    """Of the rows that speak of a stack, the one that decides about it.
 
     The LV's owner comes first, then who names it, then who owns the LV it
     was lent to; the ids in the tags are the weakest hint, because Cinder's
@@ -92,8 +92,8 @@ def pick_row(unit: state.Unit, node: NodeName,
 
     :returns: the row or None, and whether several live rows claim the LV
     """
-    here = Location(node, unit.lv)
-    borrowers = {tag.borrower for tag in unit.tags.lent}
+    here = Location(node, stack.lv)
+    borrowers = {tag.borrower for tag in stack.tags.lent}
     ranks: dict[tuple[bool, int], list[rows.Row]] = (
         collections.defaultdict(list))
     for row in found:
@@ -103,8 +103,8 @@ def pick_row(unit: state.Unit, node: NodeName,
             rank = 1
         elif row.owner in borrowers:
             rank = 2
-        elif row.id in unit.volumes:
-            rank = 3 + unit.volumes.index(row.id)
+        elif row.id in stack.volumes:
+            rank = 3 + stack.volumes.index(row.id)
         else:
             continue
         ranks[row.deleted, rank].append(row)

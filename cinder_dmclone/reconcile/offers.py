@@ -64,7 +64,7 @@ def hindrance(facts: Facts) -> str:
     It ends when its attachment does, and nothing else ends it: Nova has
     forgotten it, or its copy is lost.
     """
-    row, unit = facts.row, facts.unit
+    row, stack = facts.row, facts.stack
     attachment = row.migration if row and facts.standing else None
     if not row or not attachment:
         return ''
@@ -75,7 +75,7 @@ def hindrance(facts: Facts) -> str:
                 f'for more than {OFFER_SECONDS / 60:.0f} minutes. As long as '
                 'it is, the volume cannot be extended, migrated or backed up. '
                 f'If its server does not move there any more, {end}.')
-    if row.offer == facts.here and not unit.assembled:
+    if row.offer == facts.here and not stack.assembled:
         return (f'this copy of volume {row.id} on {facts.node} was not '
                 'finished when the node went down, and is not put together '
                 f'again. Its server cannot move to it: {end}; then it can be '

@@ -21,19 +21,19 @@ from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone.stack import lv_tags
-from cinder_dmclone.stack.state import Unit
+from cinder_dmclone.stack.state import Stack
 
 
 def decide(facts: Facts, row: rows.Row) -> Decision:
     """The next step for an LV that was lent and is not the volume."""
-    unit = facts.unit
-    writers = unit.of_kind(*names.WRITERS)
-    stale = _stale_writers(unit, row, writers) if writers else None
+    stack = facts.stack
+    writers = stack.of_kind(*names.WRITERS)
+    stale = _stale_writers(stack, row, writers) if writers else None
     if stale and stale.step is not Verdict.WAIT:
         return stale
     if facts.here == row.source:
-        return _serve(unit, row.owner)
-    for tag in unit.tags.lent:
+        return _serve(stack, row.owner)
+    for tag in stack.tags.lent:
         # A lender in the middle of a chain is named by no row: what it lent
         # to tells.
         needed = _discharge(facts, row, tag)
@@ -43,13 +43,13 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
                              'those it was lent to are complete')
 
 
-def _stale_writers(unit: Unit, row: rows.Row,
+def _stale_writers(stack: Stack, row: rows.Row,
                    writers: list[names.DeviceName]) -> Decision:
-    held = [name for name in writers if unit.is_held(name)]
+    held = [name for name in writers if stack.is_held(name)]
     if not held:
         return Decision(Action.CONSUMERS, drop=frozenset(writers))
     open_fronts = [name for name in held if name.kind is names.Kind.FRONT
-                   and not unit.fenced(name)]
+                   and not stack.fenced(name)]
     if open_fronts:
         return Decision(Action.FENCE, f'{row.owner} is the volume',
                         drop=frozenset(open_fronts))
@@ -68,8 +68,8 @@ def _discharge(facts: Facts, row: rows.Row,
         return Decision(Question.SHOW, ask=tag.borrower)
     if shown.group == tag.group and shown.state in (
             LvState.COPY, LvState.HYDRATING):
-        return _serve(facts.unit, tag.borrower)
-    doubt = _doubt(facts.unit, tag.borrower, tag.generation, tag.group,
+        return _serve(facts.stack, tag.borrower)
+    doubt = _doubt(facts.stack, tag.borrower, tag.generation, tag.group,
                    shown)
     if doubt is None:
         return None
@@ -80,13 +80,13 @@ def _discharge(facts: Facts, row: rows.Row,
     owner = facts.shown.get(row.owner)
     if owner is None:
         return Decision(Question.SHOW, ask=row.owner)
-    doubt = _doubt(facts.unit, row.owner, row.generation, None, owner)
+    doubt = _doubt(facts.stack, row.owner, row.generation, None, owner)
     if doubt is None:
         return None
     return Decision(Verdict.REPORT, f'{doubt}; this copy is kept')
 
 
-def _doubt(unit: Unit, who: Location, generation: int,
+def _doubt(stack: Stack, who: Location, generation: int,
            group: GroupUuid | None, shown: messages.Shown) -> str | None:
     """Why a node's statement does not prove this copy superfluous.
 
@@ -99,33 +99,33 @@ def _doubt(unit: Unit, who: Location, generation: int,
                 f'{generation}')
     if group and shown.group != group:
         return f'{who.node} has another volume group than when it borrowed'
-    assert unit.data is not None
-    if shown.size < unit.data.size:
+    assert stack.data is not None
+    if shown.size < stack.data.size:
         return f'{who} is smaller than this copy'
     return None
 
 
-def _serve(unit: Unit, borrower: Location) -> Decision:
+def _serve(stack: Stack, borrower: Location) -> Decision:
     """Lend, and hydrate meanwhile if this LV is itself a copy.
 
     Reads that wait here would wait inside the iSCSI target and keep its
     other initiators from logging in: they fail while the path is lost, and
     the borrower, where the server is, lets them wait.
     """
-    if unit.tags.source and not unit.assembled:
+    if stack.tags.source and not stack.assembled:
         return Decision(Action.ASSEMBLE)
-    missing = unit.missing_loans(borrower)
+    missing = stack.missing_loans(borrower)
     if missing:
         return Decision(Action.LEND, lent=missing)
     wait = Decision(Verdict.WAIT, f'{borrower} hydrates from here')
-    if not unit.tags.source:
-        left = unit.meta or unit.of_kind(names.Kind.CLONE, names.Kind.SOURCE)
+    if not stack.tags.source:
+        left = stack.meta or stack.of_kind(names.Kind.CLONE, names.Kind.SOURCE)
         return Decision(Action.COMPLETE) if left else wait
-    finished = decision.finished(unit)
+    finished = decision.finished(stack)
     if finished:
         return finished
-    if not unit.has_path:
-        if unit.queues:
+    if not stack.has_path:
+        if stack.queues:
             return Decision(Action.PAUSE, 'the path to the lender is lost')
-        return decision.without_path(unit)
-    return decision.copying(unit)
+        return decision.without_path(stack)
+    return decision.copying(stack)

@@ -44,7 +44,7 @@ LOG = logging.getLogger(__name__)
 # Seconds between two tries while the database or LVM does not answer.
 LONGEST_PAUSE = 15.0
 
-# More steps than any relocation has: a unit that takes more is going round
+# More steps than any relocation has: a stack that takes more is going round
 # in circles.
 MAX_STEPS = 20
 
@@ -64,9 +64,9 @@ class Reconciler:
         self._schedule = schedule.Schedule()
         self._reported: dict[str, str] = {}
         self._hindrances = hindrances.Hindrances()
-        self._turns = turns.Turns(world.host.importer)
+        self._turns = turns.Turns(world.host.initiator)
         # What was in flight at the last look.
-        self._seen: dict[LvUuid, state.Unit] = {}
+        self._seen: dict[LvUuid, state.Stack] = {}
         self._offers = offers.Offers()
 
     # -- the thread ---------------------------------------------------------
@@ -77,13 +77,13 @@ class Reconciler:
                                   name='dmclone-reconciler')
         thread.start()
 
-    def nominate(self, key: str, seconds: float = 0.0) -> None:
+    def enqueue(self, key: str, seconds: float = 0.0) -> None:
         """Look at an LV, or at all LVs of a volume, as soon as possible.
 
         :param seconds: or a little later
         """
         with self._wake:
-            self._schedule.nominate(
+            self._schedule.enqueue(
                 key, self._world.clock.monotonic() + seconds)
             self._wake.notify()
 
@@ -96,21 +96,21 @@ class Reconciler:
         with self._wake:
             now = self._world.clock.monotonic()
             again = self._schedule.path_failed(lv, now)
-            unit = self._seen.get(lv)
-            if unit and not unit.hold and not again:
+            stack = self._seen.get(lv)
+            if stack and not stack.hold and not again:
                 self._schedule.gather(lv, now)
                 self._wake.notify()
                 return
-            begun = unit and not again and self._schedule.begin(lv)
-        if unit and begun:
-            self._workers.put(unit, workers.Lane.WRITE)
+            begun = stack and not again and self._schedule.begin(lv)
+        if stack and begun:
+            self._workers.put(stack, workers.Lane.WRITE)
         elif again or not self._workers.hasten(lv, workers.Lane.WRITE):
-            self.nominate(lv, schedule.SOONEST if again else 0.0)
+            self.enqueue(lv, schedule.SOONEST if again else 0.0)
 
-    def look_at_all(self) -> None:
+    def enqueue_all(self) -> None:
         """Look at everything in flight as soon as possible."""
         for lv in self._schedule:
-            self.nominate(lv)
+            self.enqueue(lv)
 
     def _run(self) -> None:
         everything, pause = True, schedule.SOONEST
@@ -147,51 +147,51 @@ class Reconciler:
             return
         collected = inspect.collect(world.host)
         with self._wake:
-            self._seen = {lv: unit for lv, unit in collected.items()
-                          if unit.in_flight}
-            nominated = {
-                lv: unit for lv, unit in collected.items()
-                if everything or due & {lv, unit.tags.volume}
-                or (unit.in_flight and lv not in self._schedule)}
-            self._schedule.nobody(due - nominated.keys(), now)
-            for lv in self._schedule.at_work(nominated):
-                if due & {lv, nominated[lv].tags.volume}:
+            self._seen = {lv: stack for lv, stack in collected.items()
+                          if stack.in_flight}
+            enqueued = {
+                lv: stack for lv, stack in collected.items()
+                if everything or due & {lv, stack.tags.volume}
+                or (stack.in_flight and lv not in self._schedule)}
+            self._schedule.nobody(due - enqueued.keys(), now)
+            for lv in self._schedule.at_work(enqueued):
+                if due & {lv, enqueued[lv].tags.volume}:
                     # What called for a look may have come after the last one.
                     self._schedule.nominate_after(lv)
-                del nominated[lv]
-        self._hand_out(self._decide_all(nominated), nominated, now)
+                del enqueued[lv]
+        self._hand_out(self._decide_all(enqueued), enqueued, now)
 
     def _hand_out(self, decisions: dict[LvUuid, Decision],
-                  units: dict[LvUuid, state.Unit], now: float) -> None:
+                  stacks: dict[LvUuid, state.Stack], now: float) -> None:
         """Have the steps taken that were decided.
 
         :param now: when it was looked
         """
-        waiting = self._turns.waiting(decisions, units)
+        waiting = self._turns.waiting(decisions, stacks)
         for lv, decision in decisions.items():
             if lv in waiting:
-                self._plan(Decision(Verdict.WAIT), units[lv], now)
+                self._plan(Decision(Verdict.WAIT), stacks[lv], now)
                 continue
             if isinstance(decision.step, Verdict):
                 self._tell(lv, decision)
-                self._plan(decision, units[lv], now)
+                self._plan(decision, stacks[lv], now)
                 continue
             with self._wake:
                 begun = self._schedule.begin(lv)
             if begun:
-                self._workers.put(units[lv],
-                                  workers.lane(decision, units[lv]))
+                self._workers.put(stacks[lv],
+                                  workers.lane(decision, stacks[lv]))
 
-    def _decide_all(self, units: dict[LvUuid, state.Unit]) -> dict[
+    def _decide_all(self, stacks: dict[LvUuid, state.Stack]) -> dict[
             LvUuid, Decision]:
-        """Decide about units with one query; this only nominates."""
-        found = self._rows(units.values())
-        return {lv: decide.decide(self._facts(unit, found))
-                for lv, unit in units.items()}
+        """Decide about stacks with one query; this only enqueues."""
+        found = self._rows(stacks.values())
+        return {lv: decide.decide(self._facts(stack, found))
+                for lv, stack in stacks.items()}
 
-    def _rows(self, units: typing.Collection[state.Unit],
+    def _rows(self, stacks: typing.Collection[state.Stack],
               *known: VolumeId) -> observed.Rows:
-        """The rows that decide about units.
+        """The rows that decide about stacks.
 
         The tags name the row's id, unless Cinder has exchanged the ids of two
         rows since: then it is among those of this node's volumes, if the LV
@@ -201,76 +201,76 @@ class Reconciler:
         gets one before the row names it, a copy is made with one. Looking for
         others would mean to read every volume there is.
 
-        :param known: ids of rows that may be of these units
+        :param known: ids of rows that may be of these stacks
         """
         store, node = self._world.rows, self._world.settings.node
         found = {row.id: row for row in store.find({*known, *(
-            volume for unit in units
-            for volume in (VolumeId(unit.lv), *unit.volumes))})}
+            volume for stack in stacks
+            for volume in (VolumeId(stack.lv), *stack.volumes))})}
         read = observed.Rows(found.values())
-        unnamed = [unit.lv for unit in units
-                   if not read.named(Location(node, unit.lv))]
+        unnamed = [stack.lv for stack in stacks
+                   if not read.named(Location(node, stack.lv))]
         if unnamed:
             found |= {row.id: row for row in store.homes(node, unnamed)}
             read = observed.Rows(found.values())
         return read
 
-    def _facts(self, unit: state.Unit,
+    def _facts(self, stack: state.Stack,
                found: observed.Rows) -> observed.Facts:
         node = self._world.settings.node
-        row, rivals = observed.pick_row(unit, node, found.of(unit, node))
+        row, rivals = observed.pick_row(stack, node, found.of(stack, node))
         now = self._world.clock.monotonic()
         return observed.Facts(
-            node, unit, row, rivals,
-            overdue=self._offers.overdue(unit.lv, row, now),
-            standing=self._offers.standing(unit.lv, row, now))
+            node, stack, row, rivals,
+            overdue=self._offers.overdue(stack.lv, row, now),
+            standing=self._offers.standing(stack.lv, row, now))
 
-    def _work_and_plan(self, unit: state.Unit,
+    def _work_and_plan(self, stack: state.Stack,
                        lane: workers.Lane) -> workers.Lane | None:
         """Take steps that belong to a lane.
 
         :returns: the lane to which the next step belongs, if that is another
         """
         began = self._world.clock.monotonic()
-        decision, belongs = self._work(unit, lane)
+        decision, belongs = self._work(stack, lane)
         if belongs is None:
-            self._end(decision, unit, began)
+            self._end(decision, stack, began)
         return belongs
 
-    def _try_again(self, unit: state.Unit) -> None:
-        self._end(Decision(Verdict.RETRY), unit,
+    def _try_again(self, stack: state.Stack) -> None:
+        self._end(Decision(Verdict.RETRY), stack,
                   self._world.clock.monotonic())
 
-    def _end(self, decision: Decision, unit: state.Unit,
+    def _end(self, decision: Decision, stack: state.Stack,
              began: float) -> None:
         with self._wake:
-            self._schedule.end(unit.lv, self._world.clock.monotonic())
-        self._tell(unit.lv, decision)
-        self._plan(decision, unit, began)
+            self._schedule.end(stack.lv, self._world.clock.monotonic())
+        self._tell(stack.lv, decision)
+        self._plan(decision, stack, began)
 
-    def _plan(self, decision: Decision, unit: state.Unit,
+    def _plan(self, decision: Decision, stack: state.Stack,
               seen: float) -> None:
-        """Plan the next look at a unit.
+        """Plan the next look at a stack.
 
-        :param seen: when it was looked at; who nominated it since then is
+        :param seen: when it was looked at; who enqueued it since then is
             not forgotten
         """
-        lv = unit.lv
+        lv = stack.lv
         with self._wake:
             now, plan = self._world.clock.monotonic(), self._schedule
             if decision.step is Verdict.REST:
                 plan.rest(lv, seen)
-            elif unit.write_waits:
+            elif stack.write_waits:
                 plan.hurry(lv, seen, now)
-            elif unit.tags.source and unit.clone:
-                plan.hydrate(lv, seen, now, unit.clone.hydrated,
-                             unit.clone.total)
+            elif stack.tags.source and stack.clone:
+                plan.hydrate(lv, seen, now, stack.clone.hydrated,
+                             stack.clone.total)
             elif decision.step is Verdict.RETRY:
-                plan.wait(lv, seen, now, _first(unit), schedule.TOLD)
+                plan.wait(lv, seen, now, _first(stack), schedule.TOLD)
             elif decision.step in _PATIENT:
-                plan.wait(lv, seen, now, _first(unit), schedule.SELDOM)
+                plan.wait(lv, seen, now, _first(stack), schedule.SELDOM)
             else:
-                plan.wait(lv, seen, now, _first(unit))
+                plan.wait(lv, seen, now, _first(stack))
             self._wake.notify()
 
     def _tell(self, lv: LvUuid, decision: Decision) -> None:
@@ -290,15 +290,15 @@ class Reconciler:
 
     # -- steps under the lock -----------------------------------------------
 
-    def _work(self, unit: state.Unit, lane: workers.Lane) -> tuple[
+    def _work(self, stack: state.Stack, lane: workers.Lane) -> tuple[
             Decision, workers.Lane | None]:
         """Take steps until there is nothing to do now, or not in this lane.
 
         :returns: the last decision, and the lane for it if that is another
         """
-        lv = unit.lv
+        lv = stack.lv
         # Almost always the row's id; the row is read under the lock only.
-        volume = unit.tags.volume or VolumeId(lv)
+        volume = stack.tags.volume or VolumeId(lv)
         answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
         for _ in range(MAX_STEPS):
             try:
@@ -321,7 +321,7 @@ class Reconciler:
                 return decision, None
             if belongs > lane:
                 return decision, belongs
-            if decision.ask and not self._ask(decision, unit, answers):
+            if decision.ask and not self._ask(decision, stack, answers):
                 return Decision(Verdict.RETRY, 'a peer does not answer'), None
         LOG.error('LV %(lv)s takes no end of steps, the last is %(step)s.',
                   {'lv': lv, 'step': decision.step})
@@ -338,7 +338,7 @@ class Reconciler:
         with self._world.locks.volume(volume, deadlines.LOCK_SECONDS):
             decision, known = self._decide_now(lv, volume, answers)
             found = known.row.id if known.row else volume
-            belongs = workers.lane(decision, known.unit)
+            belongs = workers.lane(decision, known.stack)
             taken = found == volume and belongs <= lane and isinstance(
                 decision.step, Action)
             if taken:
@@ -348,14 +348,15 @@ class Reconciler:
         return decision, found, belongs
 
     def _take(self, decision: Decision, known: observed.Facts) -> None:
-        was_silent = self._turns.silent(decision, known.unit)
+        was_silent = self._turns.silent(decision, known.stack)
         actions.take(self._world, decision, known)
         with self._wake:
-            self._schedule.act(known.unit.lv)
+            self._schedule.act(known.stack.lv)
         if was_silent:
-            for lv, unit in list(self._seen.items()):
-                if unit.tags.source and unit.tags.source.portal == was_silent:
-                    self.nominate(lv)
+            for lv, stack in list(self._seen.items()):
+                source = stack.tags.source
+                if source and source.portal == was_silent:
+                    self.enqueue(lv)
 
     def _remove(self, lv: LvUuid, volume: VolumeId,
                 answers: dict[str, typing.Any]) -> None:
@@ -368,24 +369,24 @@ class Reconciler:
         with self._world.locks.volume(volume, deadlines.LOCK_SECONDS):
             decision, known = self._decide_now(lv, volume, answers)
             if decision.step in actions.REMOVALS:
-                teardown.teardown(self._world.host, known.unit)
+                teardown.teardown(self._world.host, known.stack)
 
     def _decide_now(self, lv: LvUuid, volume: VolumeId,
                     answers: dict[str, typing.Any]) -> tuple[
                         Decision, observed.Facts]:
-        unit = inspect.refresh(self._world.host, lv)
+        stack = inspect.refresh(self._world.host, lv)
         known = dataclasses.replace(
-            self._facts(unit, self._rows([unit], volume)), **answers)
+            self._facts(stack, self._rows([stack], volume)), **answers)
         return decide.decide(known), known
 
-    def _ask(self, decision: Decision, unit: state.Unit,
+    def _ask(self, decision: Decision, stack: state.Stack,
              answers: dict[str, typing.Any]) -> bool:
         """Put the question; whether it was answered.
 
         Only the home node may hold the volume's lock meanwhile: the node
         that is asked takes none.
         """
-        ask, lv, peers = decision.ask, unit.lv, self._world.peers
+        ask, lv, peers = decision.ask, stack.lv, self._world.peers
         assert ask is not None
         here = Location(self._world.settings.node, lv)
         try:
@@ -396,12 +397,12 @@ class Reconciler:
                 case Question.AGREE:
                     answers['agreed'][ask.node] = peers.ask(
                         ask.node, messages.Agree(
-                            unit.tags.volume or VolumeId(lv), here))
+                            stack.tags.volume or VolumeId(lv), here))
                 case Question.CLAIM:
-                    assert unit.tags.volume is not None
+                    assert stack.tags.volume is not None
                     peers.ask(ask.node, messages.HandOver(
-                        unit.tags.volume, here, self._world.settings.pool))
-        except (exceptions.PeerAway, exceptions.PeerRefused) as error:
+                        stack.tags.volume, here, self._world.settings.pool))
+        except (exceptions.PeerUnreachable, exceptions.PeerRefused) as error:
             LOG.info('LV %(lv)s waits: %(error)s',
                      {'lv': lv, 'error': error.msg})
             return False
@@ -421,7 +422,7 @@ class Reconciler:
         answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
         for _ in range(MAX_STEPS):
             decision, known = self._decide_now(lv, row.id, answers)
-            if decision.ask and self._ask(decision, known.unit, answers):
+            if decision.ask and self._ask(decision, known.stack, answers):
                 continue
             if decision.step not in actions.SETTLING:
                 break
@@ -430,11 +431,11 @@ class Reconciler:
             except exceptions.CopyUnusable as error:
                 decision = Decision(Verdict.REPORT, error.msg)
                 break
-        self.nominate(lv, seconds)
+        self.enqueue(lv, seconds)
         return decision, known
 
 
-def _first(unit: state.Unit) -> float:
-    """The shortest time between two looks at a unit."""
-    return (schedule.TOLD if unit.tags.lent or unit.tags.copy
+def _first(stack: state.Stack) -> float:
+    """The shortest time between two looks at a stack."""
+    return (schedule.TOLD if stack.tags.lent or stack.tags.copy
             else schedule.SOONEST)

@@ -43,7 +43,7 @@ class Schedule:
         # Until when a path that fails again waits, as at a bad sector.
         self._failed: dict[str, float] = {}
         # LVs that are worked on, or will be, and those of them that somebody
-        # has nominated since.
+        # has enqueued since.
         self._at_work: set[LvUuid] = set()
         self._after: set[LvUuid] = set()
 
@@ -65,7 +65,7 @@ class Schedule:
         return {key for key, at in self._looks.items()
                 if at <= now + NEARLY * self._intervals.get(key, 0.0)}
 
-    def nominate(self, key: str, at: float) -> None:
+    def enqueue(self, key: str, at: float) -> None:
         """Look at something at a time of its own, whatever was planned."""
         self._looks[key] = at
         self._intervals.pop(key, None)
@@ -92,7 +92,7 @@ class Schedule:
         self._at_work.discard(lv)
         if lv in self._after:
             self._after.discard(lv)
-            self.nominate(lv, now)
+            self.enqueue(lv, now)
 
     def nobody(self, keys: typing.Iterable[str], now: float) -> None:
         """Nothing here answers to these; forget those that are due."""
@@ -110,7 +110,7 @@ class Schedule:
         """Look at an LV soon, and at all together that others call for."""
         if now > self._gathering:
             self._gathering = now + GATHERED
-        self.nominate(lv, self._gathering)
+        self.enqueue(lv, self._gathering)
 
     def act(self, lv: LvUuid) -> None:
         """Something has happened: looks become frequent again."""
@@ -121,15 +121,15 @@ class Schedule:
     def rest(self, lv: LvUuid, seen: float) -> None:
         """Nothing is to be done about an LV that was looked at.
 
-        :param seen: when it was looked at; who nominated it since then is
+        :param seen: when it was looked at; who enqueued it since then is
             not forgotten, here and in what follows
         """
-        nominated = self._nominated(lv, seen)
+        enqueued = self._enqueued(lv, seen)
         for known in (self._looks, self._intervals, self._progress,
                       self._failed):
             known.pop(lv, None)
-        if nominated is not None:
-            self.nominate(lv, nominated)
+        if enqueued is not None:
+            self.enqueue(lv, enqueued)
 
     def wait(self, lv: LvUuid, seen: float, now: float, first: float = SOONEST,
              latest: float = LATEST) -> None:
@@ -160,12 +160,12 @@ class Schedule:
 
     def _again(self, lv: LvUuid, seen: float, now: float,
                interval: float) -> None:
-        nominated = self._nominated(lv, seen)
+        enqueued = self._enqueued(lv, seen)
         self._looks[lv], self._intervals[lv] = now + interval, interval
-        if nominated is not None:
-            self.nominate(lv, nominated)
+        if enqueued is not None:
+            self.enqueue(lv, enqueued)
 
-    def _nominated(self, lv: LvUuid, seen: float) -> float | None:
+    def _enqueued(self, lv: LvUuid, seen: float) -> float | None:
         """When an LV has to be looked at in spite of the last look."""
         at = self._looks.get(lv, seen)
         return at if at > seen and lv not in self._intervals else None

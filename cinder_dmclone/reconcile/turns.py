@@ -6,7 +6,7 @@ from __future__ import annotations
 import collections
 import typing
 
-from cinder_dmclone.host.iscsi.importer import Importer
+from cinder_dmclone.host.iscsi.initiator import Initiator
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
@@ -19,24 +19,24 @@ class Turns:
     A login that nobody answers takes longer than there is between two looks.
     """
 
-    def __init__(self, importer: Importer) -> None:
-        self._importer = importer
+    def __init__(self, initiator: Initiator) -> None:
+        self._importer = initiator
         # How often each lender was tried, by its portal.
         self._tries: collections.Counter[str] = collections.Counter()
 
-    def silent(self, decision: Decision, unit: state.Unit) -> str | None:
+    def silent(self, decision: Decision, stack: state.Stack) -> str | None:
         """The portal of a lender that has to be tried, if it was silent."""
-        source = unit.tags.source
-        if decision.step is not Action.RECONNECT or unit.disk or not source:
+        source = stack.tags.source
+        if decision.step is not Action.RECONNECT or stack.disk or not source:
             return None
         return source.portal if self._importer.silent(source.portal) else None
 
     def waiting(self, decisions: typing.Mapping[LvUuid, Decision],
-                units: typing.Mapping[LvUuid, state.Unit]) -> set[LvUuid]:
+                stacks: typing.Mapping[LvUuid, state.Stack]) -> set[LvUuid]:
         """The LVs that wait for what another finds out."""
         by_portal: dict[str, list[LvUuid]] = collections.defaultdict(list)
         for lv, decision in decisions.items():
-            portal = self.silent(decision, units[lv])
+            portal = self.silent(decision, stacks[lv])
             if portal:
                 by_portal[portal].append(lv)
         for portal, lvs in by_portal.items():

@@ -39,11 +39,11 @@ _WRITE = frozenset((Question.CLAIM, Action.REJECT, Action.REARM, Action.OPEN,
                     Action.FENCE, Action.ADOPT))
 
 
-def lane(decision: Decision, unit: state.Unit) -> Lane:
+def lane(decision: Decision, stack: state.Stack) -> Lane:
     """Where a step belongs."""
     if decision.step in _WRITE:
         return Lane.WRITE
-    if decision.step is Action.RECONNECT and unit.disk:
+    if decision.step is Action.RECONNECT and stack.disk:
         return Lane.READ
     if decision.step in actions.REMOVALS:
         return Lane.ERASURE
@@ -53,28 +53,28 @@ def lane(decision: Decision, unit: state.Unit) -> Lane:
 class Workers:
     """The lanes. A thread is started when it is needed, and ends.
 
-    :param work: works on a unit as long as that belongs to the lane, or to
+    :param work: works on a stack as long as that belongs to the lane, or to
         one that is more urgent; returns the lane in which to go on, or None
-    :param failed: told of a unit that has to be tried again: its work has
+    :param failed: told of a stack that has to be tried again: its work has
         raised, or no thread can be started
     """
 
-    def __init__(self, work: typing.Callable[[state.Unit, Lane], Lane | None],
-                 failed: typing.Callable[[state.Unit], None],
+    def __init__(self, work: typing.Callable[[state.Stack, Lane], Lane | None],
+                 failed: typing.Callable[[state.Stack], None],
                  spawn: typing.Callable[..., None] | None = None) -> None:
         self._work = work
         self._failed = failed
         self._spawn = spawn or _spawn
         self._guard = threading.Lock()
-        # In each lane the units that wait, by LV, oldest first.
-        self._waiting: dict[Lane, dict[LvUuid, state.Unit]] = {
+        # In each lane the stacks that wait, by LV, oldest first.
+        self._waiting: dict[Lane, dict[LvUuid, state.Stack]] = {
             found: {} for found in Lane}
         self._threads = dict.fromkeys(Lane, 0)
 
-    def put(self, unit: state.Unit, wanted: Lane) -> None:
-        """Have a unit worked on."""
+    def put(self, stack: state.Stack, wanted: Lane) -> None:
+        """Have a stack worked on."""
         with self._guard:
-            self._waiting[wanted][unit.lv] = unit
+            self._waiting[wanted][stack.lv] = stack
             if self._threads[wanted] == THREADS[wanted]:
                 return
             self._threads[wanted] += 1
@@ -90,8 +90,8 @@ class Workers:
                           if lv in self._waiting[other]), None)
             if found is None or found <= wanted:
                 return found is not None
-            unit = self._waiting[found].pop(lv)
-        self.put(unit, wanted)
+            stack = self._waiting[found].pop(lv)
+        self.put(stack, wanted)
         return True
 
     def _no_thread(self, wanted: Lane) -> None:
@@ -101,25 +101,25 @@ class Workers:
                 # The others get there.
                 return
             left, self._waiting[wanted] = self._waiting[wanted], {}
-        for unit in left.values():
-            LOG.exception('LV %s: no thread; trying again later.', unit.lv)
-            self._failed(unit)
+        for stack in left.values():
+            LOG.exception('LV %s: no thread; trying again later.', stack.lv)
+            self._failed(stack)
 
     def _work_lane(self, own: Lane) -> None:
         """A thread: until nothing waits in its lane."""
-        while unit := self._next(own):
+        while stack := self._next(own):
             onward = None
             try:
-                onward = self._work(unit, own)
+                onward = self._work(stack, own)
             except Exception:
                 # The other LVs must not suffer.
                 LOG.exception('LV %s: a step failed; trying again later.',
-                              unit.lv)
-                self._failed(unit)
+                              stack.lv)
+                self._failed(stack)
             if onward is not None:
-                self.put(unit, onward)
+                self.put(stack, onward)
 
-    def _next(self, own: Lane) -> state.Unit | None:
+    def _next(self, own: Lane) -> state.Stack | None:
         with self._guard:
             waiting = self._waiting[own]
             if not waiting:

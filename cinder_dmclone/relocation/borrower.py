@@ -40,13 +40,13 @@ def prepare(world: World, copy: messages.Prepare) -> str:
         raise exceptions.PeerRefused(
             node=settings.node, what='to prepare a copy', reason='the '
             f'database does not offer {here}')
-    unit = inspect.refresh(world.host, copy.lv)
+    stack = inspect.refresh(world.host, copy.lv)
     name = names.front(settings.host, copy.lv)
-    if unit.meta_tag and unit.meta_tag.ready and unit.assembled and (
-            unit.gated(name) == copy.gated):
+    if stack.meta_tag and stack.meta_tag.ready and stack.assembled and (
+            stack.gated(name) == copy.gated):
         return name.path
-    if unit.data:
-        teardown.teardown(world.host, unit)
+    if stack.data:
+        teardown.teardown(world.host, stack)
         raise exceptions.PeerRefused(
             node=settings.node, what='to prepare a copy', reason='an '
             'earlier attempt with the same LV was interrupted')
@@ -54,9 +54,9 @@ def prepare(world: World, copy: messages.Prepare) -> str:
         clones.build(world.host, copy.lv, copy.tags, copy.source,
                      copy.front)
         if copy.gated:
-            unit = inspect.refresh(world.host, copy.lv)
-            write_gate.prepare(world.host, unit)
-            write_gate.close(world.host, unit, name)
+            stack = inspect.refresh(world.host, copy.lv)
+            write_gate.prepare(world.host, stack)
+            write_gate.close_gate(world.host, stack, name)
         if world.clock.monotonic() - started > copy.seconds:
             raise exceptions.PeerRefused(
                 node=settings.node, what='to prepare a copy',
@@ -67,18 +67,18 @@ def prepare(world: World, copy: messages.Prepare) -> str:
     return name.path
 
 
-def adopt(world: World, unit: state.Unit, row: rows.Row) -> None:
+def adopt(world: World, stack: state.Stack, row: rows.Row) -> None:
     """Become the owner the row already names; durable before hydration."""
     # What was read before the commit may be older than the volume.
-    world.host.dm.drop_cache(*(name.path for name in unit.of_kind(
+    world.host.dm.drop_cache(*(name.path for name in stack.of_kind(
         names.Kind.FRONT, names.Kind.CLONE)))
     # A server waits for this. The tag matters for a boot only, and may be
     # more cautious than the row.
-    if unit.of_kind(*names.GATE):
-        write_gate.release(world.host, unit)
-    stale = [tag for tag in (unit.tags.copy,) if tag]
+    if stack.of_kind(*names.GATE):
+        write_gate.release(world.host, stack)
+    stale = [tag for tag in (stack.tags.copy,) if tag]
     own = lv_tags.OwnTag(row.generation, row.id)
-    world.host.group.retag(names.data_lv(unit.lv),
+    world.host.group.retag(names.data_lv(stack.lv),
                            add=[lv_tags.print_tag(own)],
                            remove=[lv_tags.print_tag(tag) for tag in stale])
     world.host.group.flush()
@@ -90,19 +90,19 @@ def discard(world: World, volume_id: VolumeId, lv: LvUuid) -> None:
     :raises PeerRefused: if the copy may still be needed
     """
     here = Location(world.settings.node, lv)
-    unit = inspect.refresh(world.host, lv)
+    stack = inspect.refresh(world.host, lv)
     row = world.rows.get(volume_id)
     if row is None or here in (row.owner, row.offer, row.source):
         raise exceptions.PeerRefused(
             node=world.settings.node, what='to destroy a copy',
             reason=f'the row still names {here}')
-    if unit.data and not unit.tags.copy:
+    if stack.data and not stack.tags.copy:
         raise exceptions.PeerRefused(
             node=world.settings.node, what='to destroy a copy',
             reason=f'{here} is more than a copy')
-    if unit.tags.lent or (unit.tags.generation > row.generation):
+    if stack.tags.lent or (stack.tags.generation > row.generation):
         raise exceptions.PeerRefused(
             node=world.settings.node, what='to destroy a copy',
             reason=f'{here} is lent, or ahead of the database')
-    write_gate.give_up(world.host, unit)
-    teardown.teardown(world.host, unit)
+    write_gate.give_up(world.host, stack)
+    teardown.teardown(world.host, stack)

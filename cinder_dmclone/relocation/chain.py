@@ -50,7 +50,7 @@ def _behind(world: World, copy: Location) -> Location | None:
         return None
     try:
         shown = world.peers.ask(copy.node, messages.Show(copy.lv))
-    except (exceptions.PeerAway, exceptions.PeerRefused):
+    except (exceptions.PeerUnreachable, exceptions.PeerRefused):
         return None
     return shown.source
 

@@ -31,9 +31,9 @@ def relocate(world: World, row: rows.Row, peer: NodeName,
 
     :param peer: ``host@backend``
     :returns: the path of the volume's front there
-    :raises CannotRelocate, PeerAway, PeerRefused, RowChanged: the volume is
-        still here and usable, nothing is left behind that the reconciler
-        does not clean up
+    :raises CannotRelocate, PeerUnreachable, PeerRefused, RowChanged: the
+        volume is still here and usable, nothing is left behind that the
+        reconciler does not clean up
     :raises DatabaseAway: the outcome is not known; it is settled later
     """
     chain.require_short(world, row, peer)
@@ -45,7 +45,7 @@ def relocate(world: World, row: rows.Row, peer: NodeName,
         path = prepare_there(world, row, room, purpose)
         lender.seal(world, row)
         commit(world, row, room.pool, purpose)
-    world.peers.nudge(peer, row.id)
+    world.peers.notify(peer, row.id)
     return path
 
 
@@ -144,7 +144,7 @@ def withdraw(world: World, row: rows.Row) -> rows.Row:
     row = world.rows.withdraw(row)
     try:
         world.peers.ask(copy.node, messages.Discard(row.id, copy.lv))
-    except (exceptions.PeerAway, exceptions.PeerRefused) as error:
+    except (exceptions.PeerUnreachable, exceptions.PeerRefused) as error:
         LOG.warning('Volume %(volume)s: %(copy)s is left to the reconciler '
                     'of its node: %(error)s',
                     {'volume': row.id, 'copy': copy, 'error': error})
@@ -152,10 +152,10 @@ def withdraw(world: World, row: rows.Row) -> rows.Row:
             # It may be the volume, and the row an old one that was restored:
             # what it shows decides about the loan.
             return row
-    unit = inspect.refresh(world.host, row.lv)
-    for tag in unit.tags.lent:
+    stack = inspect.refresh(world.host, row.lv)
+    for tag in stack.tags.lent:
         if tag.borrower == copy:
-            lender.reclaim(world, unit, tag)
+            lender.revoke_loan(world, stack, tag)
     return row
 
 

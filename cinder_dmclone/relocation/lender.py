@@ -33,50 +33,51 @@ def lend(world: World, row: rows.Row, there: messages.Identity,
                           there.group, there.initiator)
     world.host.group.retag(names.data_lv(row.lv), add=[lv_tags.print_tag(tag)])
     world.host.group.flush()
-    unit = inspect.refresh(world.host, row.lv)
-    exports.export_loan(world.host, unit, tag)
-    assert unit.data is not None
-    iqn = exports.loan_iqn(world.host, unit, tag)
+    stack = inspect.refresh(world.host, row.lv)
+    exports.export_loan(world.host, stack, tag)
+    assert stack.data is not None
+    iqn = exports.loan_iqn(world.host, stack, tag)
     user, password = world.settings.credentials(iqn)
     return messages.Prepare(
         volume=row.id, generation=tag.generation, lv=copy.lv,
         lender=row.owner, iqn=iqn, portal=world.settings.portal,
-        size=unit.data.size, block=world.host.group.report().block_size,
+        size=stack.data.size, block=world.host.group.report().block_size,
         user=user, password=password, group=there.group,
         front=purpose.server, gated=purpose.gated,
         seconds=world.settings.budget * deadlines.PREPARE_PART)
 
 
-def reclaim(world: World, unit: state.Unit, tag: lv_tags.LoanTag) -> None:
+def revoke_loan(world: World, stack: state.Stack,
+                tag: lv_tags.LoanTag) -> None:
     """Forget a loan: its offer was withdrawn or never used."""
-    iqn = exports.loan_iqn(world.host, unit, tag)
-    world.host.exporter.remove(iqn)
-    world.host.dm.remove(str(names.loan(unit.lv, tag.lv)))
-    world.host.group.retag(names.data_lv(unit.lv),
+    iqn = exports.loan_iqn(world.host, stack, tag)
+    world.host.targets.remove(iqn)
+    world.host.dm.remove(str(names.loan(stack.lv, tag.lv)))
+    world.host.group.retag(names.data_lv(stack.lv),
                            remove=[lv_tags.print_tag(tag)])
     world.host.group.flush()
 
 
 def check_sealable(world: World, row: rows.Row,
-                   live: bool = False) -> state.Unit:
+                   live: bool = False) -> state.Stack:
     """Whether no writer has the volume open here.
 
     :param live: a front may be open, it can be gated
     :raises CannotRelocate: if one has
     """
-    def look() -> tuple[state.Unit, list[names.DeviceName]]:
-        unit = inspect.refresh(world.host, row.lv)
-        return unit, [
-            name for name in unit.of_kind(*names.WRITERS)
-            if unit.is_held(name)
+    def look() -> tuple[state.Stack, list[names.DeviceName]]:
+        stack = inspect.refresh(world.host, row.lv)
+        return stack, [
+            name for name in stack.of_kind(*names.WRITERS)
+            if stack.is_held(name)
             and not (live and name.kind is names.Kind.FRONT)]
 
-    unit, held = _patiently(world, look, lambda found: not found[1])
+    stack, held = _patiently(world, look, lambda found: not found[1])
     if held:
         raise exceptions.CannotRelocate(
             volume=row.id, node=world.settings.node, peer='another node',
             reason=f'{held[0]} is in use')
-    return unit
+    return stack
 
 
 def seal(world: World, row: rows.Row, live: bool = False) -> None:
@@ -89,24 +90,24 @@ def seal(world: World, row: rows.Row, live: bool = False) -> None:
     :param live: gate a front that is open, instead of giving up
     :raises CannotRelocate: if somebody else has it open
     """
-    unit = check_sealable(world, row, live)
-    if live and unit.of_kind(names.Kind.FRONT):
-        unit = write_gate.prepare(world.host, unit)
-    allowed = len(unit.of_kind(names.Kind.LOAN, names.Kind.SLUICE))
-    for name in unit.of_kind(*names.WRITERS):
-        if unit.is_held(name):
-            write_gate.close(world.host, unit, name)
+    stack = check_sealable(world, row, live)
+    if live and stack.of_kind(names.Kind.FRONT):
+        stack = write_gate.prepare(world.host, stack)
+    allowed = len(stack.of_kind(names.Kind.LOAN, names.Kind.SLUICE))
+    for name in stack.of_kind(*names.WRITERS):
+        if stack.is_held(name):
+            write_gate.close_gate(world.host, stack, name)
             allowed += 1
         else:
-            consumers.drop(world.host, unit, name)
+            consumers.drop(world.host, stack, name)
     openers = _patiently(
-        world, lambda: consumers.openers(world.host, unit),
+        world, lambda: consumers.openers(world.host, stack),
         lambda count: count == allowed)
     if openers != allowed:
         raise exceptions.CannotRelocate(
             volume=row.id, node=world.settings.node, peer='another node',
             reason=f'it is open {openers} times instead of {allowed}')
-    consumers.flush(world.host, unit)
+    consumers.flush(world.host, stack)
 
 
 def _patiently(world: World, look: typing.Callable[[], Found],

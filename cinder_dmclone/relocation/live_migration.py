@@ -44,8 +44,8 @@ def offer(world: World, row: rows.Row, peer: NodeName,
     A repeated request finds the offer and gets the same path.
 
     :returns: the path of the copy's front
-    :raises CannotRelocate, PeerAway, PeerRefused, RowChanged: nothing is
-        left behind that the reconciler does not clean up
+    :raises CannotRelocate, PeerUnreachable, PeerRefused, RowChanged: nothing
+        is left behind that the reconciler does not clean up
     """
     there: messages.Identity
     if row.offer is None:

@@ -103,7 +103,7 @@ def prepare(service: Service, request: messages.Prepare) -> str:
     try:
         return borrower.prepare(service.world, request)
     finally:
-        service.loop.nominate(request.lv)
+        service.loop.enqueue(request.lv)
 
 
 def hand_over(service: Service, request: messages.HandOver) -> None:
@@ -118,7 +118,7 @@ def hand_over(service: Service, request: messages.HandOver) -> None:
                                  request.pool)
     finally:
         # The server there waits: what is left to do here can wait.
-        service.loop.nominate(row.lv, schedule.SOONEST)
+        service.loop.enqueue(row.lv, schedule.SOONEST)
 
 
 def discard(service: Service, request: messages.Discard) -> None:
@@ -139,34 +139,34 @@ def agree(service: Service, request: messages.Agree) -> bool:
 def show(service: Service, request: messages.Show) -> messages.Shown:
     """What this node has under an LV uuid, now."""
     report = service.host.group.report()
-    unit = inspect.refresh(service.host, request.lv)
-    own = unit.tags.own
-    if unit.data is None:
+    stack = inspect.refresh(service.host, request.lv)
+    own = stack.tags.own
+    if stack.data is None:
         state = LvState.MISSING
-    elif unit.tags.copy:
+    elif stack.tags.copy:
         state = LvState.COPY
-    elif not own or unit.unreadable:
+    elif not own or stack.unreadable:
         state = LvState.UNCLEAR
-    elif unit.tags.source or unit.assembled:
+    elif stack.tags.source or stack.assembled:
         state = LvState.HYDRATING
     else:
         state = LvState.COMPLETE
     return messages.Shown(
         state=state, generation=own.generation if own else 0,
-        size=unit.data.size if unit.data else units.Bytes(0),
-        group=report.uuid, source=unit.tags.hydrates_from)
+        size=stack.data.size if stack.data else units.Bytes(0),
+        group=report.uuid, source=stack.tags.hydrates_from)
 
 
-def nudge(service: Service, request: messages.Nudge) -> None:
+def notify(service: Service, request: messages.Notify) -> None:
     """Look at a volume soon."""
-    service.loop.nominate(request.volume)
+    service.loop.enqueue(request.volume)
 
 
 def _identity(service: Service, report: lvm.Report) -> messages.Identity:
     return messages.Identity(
         pool=service.world.settings.pool, group=report.uuid,
         block=report.block_size,
-        initiator=service.host.importer.initiator())
+        initiator=service.host.initiator.name())
 
 
 # A request of the volume's home gets its row.
@@ -179,7 +179,7 @@ ANSWERS: dict[type[messages.AnyRequest],
     messages.FindRoom: find_room,
     messages.HandOver: hand_over,
     messages.Identify: identify,
-    messages.Nudge: nudge,
+    messages.Notify: notify,
     messages.Prepare: prepare,
     messages.Show: show,
 }

@@ -59,13 +59,13 @@ def connect_here(service: Service, row: rows.Row,
     try:
         known = service.settled(row)
         assert known.row is not None
-        return _serve(service, known.row, known.unit, request.connector)
+        return _serve(service, known.row, known.stack, request.connector)
     finally:
         # Nobody may want any more what was made.
-        service.loop.nominate(row.id)
+        service.loop.enqueue(row.id)
 
 
-def _serve(service: Service, row: rows.Row, unit: state.Unit,
+def _serve(service: Service, row: rows.Row, stack: state.Stack,
            connector: Connector) -> dict[str, typing.Any]:
     found = _place(service, row, connector)
     if found.how is How.REFUSE:
@@ -80,21 +80,21 @@ def _serve(service: Service, row: rows.Row, unit: state.Unit,
             found = _without_room(service, row, found, connector, error)
     if found.how is not How.FRONT:
         service.require_unoffered(row)
-    if unit.data is None or (unit.tags.source and not unit.assembled):
+    if stack.data is None or (stack.tags.source and not stack.assembled):
         raise exceptions.CannotServe(
             volume=row.id, node=service.node, reason='its devices cannot '
             'be put together; see the log of cinder-volume there')
     host = service.host
     if found.how is How.ISCSI:
-        return exports.export(host, unit, row.id, connector['initiator'])
+        return exports.export(host, stack, row.id, connector['initiator'])
     if found.how is How.FRONT:
-        name = names.front(host.settings.host, unit.lv)
-        if name not in unit.devices:
+        name = names.front(host.settings.host, stack.lv)
+        if name not in stack.devices:
             live_migration.keep_here(service.world, row)
-        consumers.consume(host, unit, name)
+        consumers.consume(host, stack, name)
         return exports.local(name.path)
-    name = names.local_io(unit.lv)
-    consumers.consume(host, unit, name)
+    name = names.local_io(stack.lv)
+    consumers.consume(host, stack, name)
     return exports.local(host.dm.link(str(name)))
 
 
@@ -142,7 +142,7 @@ def _relocate(service: Service, row: rows.Row,
         _tell_user(row, error)
         raise
     finally:
-        service.loop.nominate(row.lv)
+        service.loop.enqueue(row.lv)
 
 
 def _tell_user(row: rows.Row, error: exceptions.DMCloneException) -> None:
@@ -173,35 +173,35 @@ def disconnect_here(service: Service, row: rows.Row,
         _, known = service.loop.settle(row, later)
         if known.row is None:
             raise service.unknown(row.id)
-        return _drop(service, known.row, known.unit, request.connector)
+        return _drop(service, known.row, known.stack, request.connector)
     finally:
-        service.loop.nominate(row.lv, later)
+        service.loop.enqueue(row.lv, later)
 
 
-def _drop(service: Service, row: rows.Row, unit: state.Unit,
+def _drop(service: Service, row: rows.Row, stack: state.Stack,
           connector: Connector | None) -> bool:
     host, here = service.host, service.world.settings.host
     if row.offer:
-        row, moved = _end_offer(service, row, unit, connector)
+        row, moved = _end_offer(service, row, stack, connector)
         if moved:
             return True
     shared = False
     if connector is None or connector.get('host') != here:
         initiator = (connector or {}).get('initiator')
         if connector is None or initiator:
-            shared = exports.unexport(host, unit, initiator)
+            shared = exports.unexport(host, stack, initiator)
     if connector is None or connector.get('host') == here:
         mine = row.connected_at(here)
         if connector is not None and len(mine) > 1:
             return True
-        for front in unit.of_kind(names.Kind.FRONT):
+        for front in stack.of_kind(names.Kind.FRONT):
             host.dm.remove(str(front))
         if not mine:
-            host.dm.remove(str(names.local_io(unit.lv)))
+            host.dm.remove(str(names.local_io(stack.lv)))
     return shared
 
 
-def _end_offer(service: Service, row: rows.Row, unit: state.Unit,
+def _end_offer(service: Service, row: rows.Row, stack: state.Stack,
                connector: Connector | None) -> tuple[rows.Row, bool]:
     """What the end of an attachment means for a live migration.
 
@@ -222,8 +222,8 @@ def _end_offer(service: Service, row: rows.Row, unit: state.Unit,
         return row, True
     moved = (asking == host and attachment is not None
              and attachment.attached)
-    fronts = [front for front in unit.of_kind(names.Kind.FRONT)
-              if unit.is_open(front)]
+    fronts = [front for front in stack.of_kind(names.Kind.FRONT)
+              if stack.is_open(front)]
     if fronts and (connector is None or asking == host):
         raise exceptions.ServerHere(volume=row.id, node=service.node,
                                     device=fronts[0], peer=copy.node)
@@ -231,9 +231,9 @@ def _end_offer(service: Service, row: rows.Row, unit: state.Unit,
         if moved:
             pool = world.peers.ask(copy.node, messages.Identify()).pool
             live_migration.hand_over(world, row, copy, pool)
-            world.peers.nudge(copy.node, row.id)
+            world.peers.notify(copy.node, row.id)
             return row, True
         row = coordinator.withdraw(world, row)
         return row, asking == there
     finally:
-        service.loop.nominate(row.lv)
+        service.loop.enqueue(row.lv)

@@ -19,8 +19,8 @@ def local_path(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
     Meanwhile the volume does not move.
     """
     with service.home(volume_id) as known:
-        name = names.local_io(known.unit.lv)
-        consumers.consume(service.host, known.unit, name)
+        name = names.local_io(known.stack.lv)
+        consumers.consume(service.host, known.stack, name)
         service.copying.add(volume_id)
     try:
         yield name.path

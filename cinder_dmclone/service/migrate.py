@@ -25,5 +25,5 @@ def migrate(service: Service, volume_id: VolumeId, host: str) -> bool:
         try:
             coordinator.relocate(world, known.row, peer, rows.Migrate())
         finally:
-            service.loop.nominate(known.unit.lv)
+            service.loop.enqueue(known.stack.lv)
     return True

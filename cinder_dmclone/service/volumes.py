@@ -48,25 +48,25 @@ def delete(service: Service, volume_id: VolumeId) -> None:
         service.require_home(row)
         if row.offer:
             row = coordinator.withdraw(world, row)
-        unit = inspect.refresh(host, row.lv)
-        for tag in unit.tags.lent:
-            lender.reclaim(world, unit, tag)
+        stack = inspect.refresh(host, row.lv)
+        for tag in stack.tags.lent:
+            lender.revoke_loan(world, stack, tag)
         teardown.strip(host, inspect.refresh(host, row.lv))
     # Nobody else touches a volume that is being deleted; other nodes'
     # requests need not wait for the erasure.
-    teardown.erase(host, unit)
+    teardown.erase(host, stack)
     host.group.remove(names.data_lv(row.lv))
     if row.source:
-        world.peers.nudge(row.source.node, volume_id)
+        world.peers.notify(row.source.node, volume_id)
 
 
 def extend(service: Service, volume_id: VolumeId, size_gib: int) -> None:
     """Grow a volume; consumers that stand see the new size."""
     host = service.host
     with service.home(volume_id) as known:
-        host.group.extend(names.data_lv(known.unit.lv),
+        host.group.extend(names.data_lv(known.stack.lv),
                           units.Bytes.from_gib(size_gib))
         host.group.flush()
-        unit = inspect.refresh(host, known.unit.lv)
-        for name in unit.of_kind(*names.WRITERS):
-            consumers.consume(host, unit, name)
+        stack = inspect.refresh(host, known.stack.lv)
+        for name in stack.of_kind(*names.WRITERS):
+            consumers.consume(host, stack, name)

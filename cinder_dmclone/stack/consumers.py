@@ -13,18 +13,18 @@ from cinder_dmclone.stack import state
 from cinder_dmclone import units
 
 
-def consumer_table(unit: state.Unit) -> table.Table:
+def consumer_table(stack: state.Stack) -> table.Table:
     """What every consumer maps to: ``top``, and what lies beyond it.
 
     A volume extended while hydrating has its new end on the data LV alone,
     since the clone keeps its source's size.
     """
-    devnum = data_devnum(unit)
-    whole = active_data(unit).size.to_sectors()
-    clone = _clone_in_use(unit)
-    if clone is None and unit.tags.source:
+    devnum = data_devnum(stack)
+    whole = active_data(stack).size.to_sectors()
+    clone = _clone_in_use(stack)
+    if clone is None and stack.tags.source:
         raise exceptions.CopyUnusable(
-            lv=unit.lv, volume=unit.tags.volume, node='this node',
+            lv=stack.lv, volume=stack.tags.volume, node='this node',
             reason='it is not complete, and its clone is not there')
     if clone is None:
         return table.Table.single(whole, table.Linear(devnum))
@@ -38,83 +38,83 @@ def consumer_table(unit: state.Unit) -> table.Table:
     return table.Table(tuple(segments))
 
 
-def consume(host: Host, unit: state.Unit, name: names.DeviceName) -> None:
+def consume(host: Host, stack: state.Stack, name: names.DeviceName) -> None:
     """Make a consumer device."""
-    if _clone_in_use(unit):
+    if _clone_in_use(stack):
         # A discard marks a region hydrated without copying it: on a thick
         # LV the server would then read what the LV held before. Consumers
         # inherit the limit from the clone, whose maker may have been killed.
-        host.dm.hide_discards(str(names.clone(unit.lv)))
-    host.dm.apply(str(name), consumer_table(unit),
+        host.dm.hide_discards(str(names.clone(stack.lv)))
+    host.dm.apply(str(name), consumer_table(stack),
                   readonly=name.kind is names.Kind.LOAN)
 
 
-def drop(host: Host, unit: state.Unit, name: names.DeviceName) -> None:
+def drop(host: Host, stack: state.Stack, name: names.DeviceName) -> None:
     """Remove a consumer device, and first what exports it.
 
     :raises DeviceBusy: if somebody has it open
     """
-    for iqn in unit.exports_of(name):
-        host.exporter.remove(iqn)
+    for iqn in stack.exports_of(name):
+        host.targets.remove(iqn)
     host.dm.remove(str(name))
 
 
-def top(unit: state.Unit) -> str:
+def top(stack: state.Stack) -> str:
     """'major:minor' of what the consumers lead to."""
-    clone = _clone_in_use(unit)
-    return clone.devnum if clone else data_devnum(unit)
+    clone = _clone_in_use(stack)
+    return clone.devnum if clone else data_devnum(stack)
 
 
-def openers(host: Host, unit: state.Unit) -> int:
+def openers(host: Host, stack: state.Stack) -> int:
     """How often the volume is open on this node, as the kernel counts.
 
     What was swapped out keeps the data LV open until it is removed: the clone,
     and the source if it was pointed there.
     """
-    count = host.dm.open_count(top(unit))
-    if unit.tags.source:
+    count = host.dm.open_count(top(stack))
+    if stack.tags.source:
         return count
-    clone = unit.device(names.clone(unit.lv))
+    clone = stack.device(names.clone(stack.lv))
     if clone:
         count += host.dm.open_count(clone.devnum) - 1
-    source = unit.device(names.source(unit.lv))
-    if source and source.table.has_path(data_devnum(unit)):
+    source = stack.device(names.source(stack.lv))
+    if source and source.table.has_path(data_devnum(stack)):
         count -= 1
     return count
 
 
-def _clone_in_use(unit: state.Unit) -> device.Device | None:
+def _clone_in_use(stack: state.Stack) -> device.Device | None:
     """The clone, unless its consumers have been led past it.
 
     Whatever led to it again would keep it from being removed.
     """
-    return unit.device(names.clone(unit.lv)) if unit.tags.source else None
+    return stack.device(names.clone(stack.lv)) if stack.tags.source else None
 
 
-def flush(host: Host, unit: state.Unit) -> None:
+def flush(host: Host, stack: state.Stack) -> None:
     """Make durable what was written to a volume on this node."""
-    clone = [names.clone(unit.lv).path] if unit.assembled else []
+    clone = [names.clone(stack.lv).path] if stack.assembled else []
     # Beyond a clone lies what a volume was extended by meanwhile.
-    host.dm.flush(*clone, active_data(unit).path)
+    host.dm.flush(*clone, active_data(stack).path)
 
 
-def data_devnum(unit: state.Unit) -> str:
+def data_devnum(stack: state.Stack) -> str:
     """'major:minor' of the data LV.
 
     :raises CopyUnusable: if it is missing or not active
     """
-    devnum = active_data(unit).devnum
+    devnum = active_data(stack).devnum
     assert devnum is not None
     return devnum
 
 
-def active_data(unit: state.Unit) -> lvm.LogicalVolume:
+def active_data(stack: state.Stack) -> lvm.LogicalVolume:
     """The data LV.
 
     :raises CopyUnusable: if it is missing or not active
     """
-    if unit.data is None or not unit.data.devnum:
+    if stack.data is None or not stack.data.devnum:
         raise exceptions.CopyUnusable(
-            lv=unit.lv, volume=unit.tags.volume, node='this node',
+            lv=stack.lv, volume=stack.tags.volume, node='this node',
             reason='its LV is missing or not active')
-    return unit.data
+    return stack.data

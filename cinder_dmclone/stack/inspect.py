@@ -15,28 +15,28 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
 from cinder_dmclone.stack import lv_tags
-from cinder_dmclone.stack.state import Unit
+from cinder_dmclone.stack.state import Stack
 from cinder_dmclone.sysfs import sessions
 
 LOG = logging.getLogger(__name__)
 
 
-def collect(host: Host) -> dict[LvUuid, Unit]:
-    """All units of this node, by LV uuid."""
-    return _with_disks(host.importer.disks, _collect(host, None))
+def collect(host: Host) -> dict[LvUuid, Stack]:
+    """All stacks of this node, by LV uuid."""
+    return _with_disks(host.initiator.disks, _collect(host, None))
 
 
-def refresh(host: Host, lv: LvUuid) -> Unit:
-    """The unit as it is now; it costs little however many others there are."""
+def refresh(host: Host, lv: LvUuid) -> Stack:
+    """The stack as it is now; it costs little, however many there are."""
     def disks() -> dict[str, sessions.Disk | None]:
-        source = units[lv].tags.source
-        return {source.iqn: host.importer.disk(source.iqn)} if source else {}
+        source = stacks[lv].tags.source
+        return {source.iqn: host.initiator.disk(source.iqn)} if source else {}
 
-    units = _collect(host, lv)
-    return _with_disks(disks, units).get(lv) or Unit(lv)
+    stacks = _collect(host, lv)
+    return _with_disks(disks, stacks).get(lv) or Stack(lv)
 
 
-def _collect(host: Host, only: LvUuid | None) -> dict[LvUuid, Unit]:
+def _collect(host: Host, only: LvUuid | None) -> dict[LvUuid, Stack]:
     """Units without their disks.
 
     :param only: the LV to look at; all if None
@@ -45,7 +45,7 @@ def _collect(host: Host, only: LvUuid | None) -> dict[LvUuid, Unit]:
     _collect_lvs(host, found, only)
     _collect_devices(host, found, only)
     _collect_exports(host, found, only)
-    return {lv: Unit(lv=lv, **fields) for lv, fields in found.items()}
+    return {lv: Stack(lv=lv, **fields) for lv, fields in found.items()}
 
 
 def _collect_lvs(host: Host, found: dict[LvUuid, dict[str, typing.Any]],
@@ -62,7 +62,7 @@ def _collect_lvs(host: Host, found: dict[LvUuid, dict[str, typing.Any]],
                 continue
             try:
                 tags = lv_tags.Tags.parse(lv.tags)
-            except exceptions.BadRecord as error:
+            except exceptions.CorruptRecord as error:
                 found[uuid]['unreadable'] = error.msg
                 tags = lv_tags.Tags()
             if name == names.meta_lv(uuid):
@@ -84,7 +84,7 @@ def _metadata_lvs(host: Host) -> dict[str, lvm.LogicalVolume]:
         return {}
 
 
-# The devices whose status matters, and the field of a unit it is for.
+# The devices whose status matters, and the field of a stack it is for.
 _WITH_STATUS = {names.Kind.CLONE: 'clone', names.Kind.SOURCE: 'source',
                 names.Kind.HOLD: 'hold'}
 
@@ -115,7 +115,7 @@ def _collect_exports(host: Host,
     for lv, fields in found.items():
         for tag in fields.get('tags', lv_tags.Tags()).lent:
             expected[names.loan_iqn(prefix, lv, tag.lv, tag.generation)] = lv
-    for iqn, export in host.exporter.list(only or '', expected).items():
+    for iqn, export in host.targets.list(only or '', expected).items():
         name = names.DeviceName.parse(export.device.rpartition('/')[2])
         owner = name.lv if name else expected.get(iqn)
         if owner in found:
@@ -124,11 +124,11 @@ def _collect_exports(host: Host,
 
 def _with_disks(
         disks: typing.Callable[[], dict[str, sessions.Disk | None]],
-        units: dict[LvUuid, Unit]) -> dict[LvUuid, Unit]:
+        stacks: dict[LvUuid, Stack]) -> dict[LvUuid, Stack]:
     """Units with the disks of those that hydrate, asked for once."""
-    sources = {lv: unit.tags.source for lv, unit in units.items()
-               if unit.tags.source}
+    sources = {lv: stack.tags.source for lv, stack in stacks.items()
+               if stack.tags.source}
     found = disks() if sources else {}
-    return units | {
-        lv: dataclasses.replace(units[lv], disk=found.get(source.iqn))
+    return stacks | {
+        lv: dataclasses.replace(stacks[lv], disk=found.get(source.iqn))
         for lv, source in sources.items()}

@@ -116,7 +116,7 @@ def print_tag(tag: Tag) -> str:
 def parse_tag(text: str) -> Tag | None:
     """Read one LVM tag; None if it is not one of ours.
 
-    :raises BadRecord: if it is ours but makes no sense
+    :raises CorruptRecord: if it is ours but makes no sense
     :raises LaterFormat: if another release of this driver wrote it
     """
     if not text.startswith(_OURS):
@@ -128,13 +128,13 @@ def parse_tag(text: str) -> Tag | None:
     cls = _KINDS.get(kind)
     fields = dataclasses.fields(cls) if cls else ()
     if cls is None or format_ != _FORMAT or len(fields) != len(values):
-        raise exceptions.BadRecord(record=text, reason='unknown tag')
+        raise exceptions.CorruptRecord(record=text, reason='unknown tag')
     try:
         found: dict[str, typing.Any] = {
             field.name: _NUMBERS.get(field.name, str)(_unquote(value))
             for field, value in zip(fields, values, strict=True)}
     except ValueError as error:
-        raise exceptions.BadRecord(record=text, reason=error) from error
+        raise exceptions.CorruptRecord(record=text, reason=error) from error
     return cls(**found)
 
 
@@ -163,7 +163,7 @@ class Tags:
     def parse(cls, texts: typing.Iterable[str]) -> Tags:
         """Sort an LV's tags.
 
-        :raises BadRecord: if one makes no sense, or if a kind that may be
+        :raises CorruptRecord: if one makes no sense, or if a kind that may be
             there once is there twice
         """
         single: dict[str, typing.Any] = {}
@@ -173,8 +173,8 @@ class Tags:
             if isinstance(tag, LoanTag):
                 lent.append(tag)
             elif tag and tag.kind in single:
-                raise exceptions.BadRecord(record=text, reason='second of '
-                                           'its kind on one LV')
+                raise exceptions.CorruptRecord(
+                    record=text, reason='second of its kind on one LV')
             elif tag:
                 single[tag.kind] = tag
         return cls(own=single.get('own'), copy=single.get('copy'),

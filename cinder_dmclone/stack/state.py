@@ -8,7 +8,7 @@ import dataclasses
 from cinder_dmclone.host.dm import device as dm_device
 from cinder_dmclone.host.dm import status
 from cinder_dmclone.host.dm import table
-from cinder_dmclone.host.iscsi import exporter
+from cinder_dmclone.host.iscsi import targets
 from cinder_dmclone.host import lvm
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
@@ -19,7 +19,7 @@ from cinder_dmclone.sysfs import sessions
 
 
 @dataclasses.dataclass(frozen=True)
-class Unit:
+class Stack:
     """One data LV (by uuid) and everything of this node built on it."""
 
     lv: LvUuid
@@ -34,7 +34,7 @@ class Unit:
     source: status.MultipathStatus | None = None
     hold: status.MultipathStatus | None = None
     held_writes: int = 0
-    exports: dict[str, exporter.ExportState] = dataclasses.field(
+    exports: dict[str, targets.ExportState] = dataclasses.field(
         default_factory=dict)
     disk: sessions.Disk | None = None
 
@@ -49,7 +49,7 @@ class Unit:
         return bool(found and found.open_count)
 
     def exports_of(self, name: names.DeviceName) -> dict[
-            str, exporter.ExportState]:
+            str, targets.ExportState]:
         """What exports a consumer, by IQN."""
         return {iqn: export for iqn, export in self.exports.items()
                 if export.device == name.path}

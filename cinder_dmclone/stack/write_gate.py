@@ -31,52 +31,50 @@ from cinder_dmclone import names
 from cinder_dmclone.ports import Host
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
-from cinder_dmclone.stack import state
-
-Unit = state.Unit
+from cinder_dmclone.stack.state import Stack
 
 
-def prepare(host: Host, unit: Unit) -> Unit:
+def prepare(host: Host, stack: Stack) -> Stack:
     """Make hold, sluice and stop, closed; no front leads to them yet.
 
-    :returns: the unit with them
+    :returns: the stack with them
     """
-    length = consumers.consumer_table(unit).length
-    hold, sluice, stop = (name(unit.lv) for name in (
+    length = consumers.consumer_table(stack).length
+    hold, sluice, stop = (name(stack.lv) for name in (
         names.hold, names.sluice, names.stop))
-    _bring(host, unit, stop, table.Table.single(length, table.Error()))
-    _bring(host, unit, sluice, _gated(host, unit, stop))
-    _bring(host, unit, hold, table.Table.single(
+    _bring(host, stack, stop, table.Table.single(length, table.Error()))
+    _bring(host, stack, sluice, _gated(host, stack, stop))
+    _bring(host, stack, hold, table.Table.single(
         length, table.Multipath(host.dm.devnum(str(sluice)), queue=True)))
     host.dm.count_io(str(hold))
-    made = all(name in unit.devices for name in (hold, sluice, stop))
-    return unit if made else inspect.refresh(host, unit.lv)
+    made = all(name in stack.devices for name in (hold, sluice, stop))
+    return stack if made else inspect.refresh(host, stack.lv)
 
 
-def _bring(host: Host, unit: Unit, name: names.DeviceName,
+def _bring(host: Host, stack: Stack, name: names.DeviceName,
            wanted: table.Table) -> None:
     # Most often all is ready, and a server waits.
-    found = unit.device(name)
+    found = stack.device(name)
     if not found or not found.rests_on(wanted):
         host.dm.apply(str(name), wanted,
                       noflush=wanted.has(table.Multipath))
 
 
-def close(host: Host, unit: Unit, front: names.DeviceName) -> None:
+def close_gate(host: Host, stack: Stack, front: names.DeviceName) -> None:
     """Let writes to a front wait from now on; makes the front if need be.
 
     When this returns no write is under way below the front any more.
     """
-    host.dm.apply(str(front), _gated(host, unit, names.hold(unit.lv)),
-                  seen=unit.device(front))
+    host.dm.apply(str(front), _gated(host, stack, names.hold(stack.lv)),
+                  seen=stack.device(front))
 
 
-def _gated(host: Host, unit: Unit,
+def _gated(host: Host, stack: Stack,
            writes: names.DeviceName) -> table.Table:
     """Consumer table whose writes go to another device."""
     devnum = host.dm.devnum(str(writes))
     segments = []
-    for segment in consumers.consumer_table(unit).segments:
+    for segment in consumers.consumer_table(stack).segments:
         assert isinstance(segment.target, table.Linear)
         segments.append(dataclasses.replace(segment, target=table.Gate(
             segment.target.device, segment.target.offset, devnum,
@@ -84,60 +82,60 @@ def _gated(host: Host, unit: Unit,
     return table.Table(tuple(segments))
 
 
-def release(host: Host, unit: Unit) -> None:
+def release(host: Host, stack: Stack) -> None:
     """Let writes through, those that wait and all others."""
-    sluice = names.sluice(unit.lv)
-    if names.hold(unit.lv) in unit.devices:
-        host.dm.apply(str(sluice), consumers.consumer_table(unit),
-                      seen=unit.device(sluice))
-        rearm(host, unit)
+    sluice = names.sluice(stack.lv)
+    if names.hold(stack.lv) in stack.devices:
+        host.dm.apply(str(sluice), consumers.consumer_table(stack),
+                      seen=stack.device(sluice))
+        rearm(host, stack)
 
 
-def open(host: Host, unit: Unit) -> None:
+def open_gate(host: Host, stack: Stack) -> None:
     """Let the waiting writes go on, then take the gate away.
 
     In the other order the front would wait for the writes it holds.
 
     :raises CommandTimeout: if a read waits for the lender; writes pass
     """
-    release(host, unit)
-    for front in unit.of_kind(names.Kind.FRONT):
-        consumers.consume(host, unit, front)
-    remove(host, unit)
+    release(host, stack)
+    for front in stack.of_kind(names.Kind.FRONT):
+        consumers.consume(host, stack, front)
+    remove(host, stack)
 
 
-def reject(host: Host, unit: Unit) -> None:
+def reject(host: Host, stack: Stack) -> None:
     """Answer the writes that wait with an error; later ones wait again."""
-    give_up(host, unit)
-    host.dm.message(str(names.hold(unit.lv)), 'queue_if_no_path')
-    rearm(host, unit)
+    give_up(host, stack)
+    host.dm.message(str(names.hold(stack.lv)), 'queue_if_no_path')
+    rearm(host, stack)
 
 
-def rearm(host: Host, unit: Unit) -> None:
+def rearm(host: Host, stack: Stack) -> None:
     """Let the next write be reported again."""
-    hold = str(names.hold(unit.lv))
+    hold = str(names.hold(stack.lv))
     host.dm.count_io(hold)
     host.dm.message(hold, 'reinstate_path',
-                    host.dm.devnum(str(names.sluice(unit.lv))))
+                    host.dm.devnum(str(names.sluice(stack.lv))))
 
 
-def give_up(host: Host, unit: Unit) -> None:
+def give_up(host: Host, stack: Stack) -> None:
     """Let writes that wait fail, now and later, so that they end."""
-    hold = names.hold(unit.lv)
-    if hold in unit.devices:
+    hold = names.hold(stack.lv)
+    if hold in stack.devices:
         host.dm.message(str(hold), 'fail_if_no_path')
 
 
-def fence(host: Host, unit: Unit, front: names.DeviceName) -> None:
+def fence(host: Host, stack: Stack, front: names.DeviceName) -> None:
     """Let an open front answer with errors only: its volume is elsewhere."""
-    give_up(host, unit)
+    give_up(host, stack)
     host.dm.apply(str(front), table.Table.single(
-        consumers.consumer_table(unit).length, table.Error()))
-    remove(host, unit)
+        consumers.consumer_table(stack).length, table.Error()))
+    remove(host, stack)
 
 
-def remove(host: Host, unit: Unit) -> None:
+def remove(host: Host, stack: Stack) -> None:
     """Take the gate away; no front may lead to it any more."""
-    for name in (names.hold(unit.lv), names.sluice(unit.lv),
-                 names.stop(unit.lv)):
+    for name in (names.hold(stack.lv), names.sluice(stack.lv),
+                 names.stop(stack.lv)):
         host.dm.remove(str(name))

@@ -89,7 +89,7 @@ class Process(cloud.Process):
             self.node.cloud.activated(self.node)
         elif not self.node.active:
             activation.activate_volumes(self.world.host)
-        self.node.exporter.check()
+        self.node.targets.check()
         self.serving = True
         self.loop._run()
 

@@ -88,7 +88,7 @@ def reinstall(node: cloud_module.Node, truth: truth_module.Truth) -> None:
         group.volumes.clear()
         group._durable.clear()
         group.uuid += '-anew'
-    node.importer.records_.clear()
+    node.initiator.records_.clear()
 
 
 def break_sector(cloud: cloud_module.Cloud, truth: truth_module.Truth,

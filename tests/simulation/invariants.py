@@ -104,7 +104,7 @@ class Watch:
 
     def _lends(self, node: cloud_module.Node, lv: str) -> bool:
         return any(lv in export.device and self.cloud.logged_in(node, iqn)
-                   for iqn, export in node.exporter.exports.items())
+                   for iqn, export in node.targets.exports.items())
 
     def activated(self, node: cloud_module.Node) -> None:
         """Without a control plane only the volume itself gets a front."""
@@ -180,9 +180,9 @@ class Rest:
         idle = {str(names.local_io(row.lv))} if fronts else set()
         self._equal(f'devices on {here}', fronts,
                     set(node.mapper.mapped) - idle)
-        for what, found in (('exports', node.exporter.exports),
-                            ('sessions', node.importer.sessions_),
-                            ('node records', node.importer.records_)):
+        for what, found in (('exports', node.targets.exports),
+                            ('sessions', node.initiator.sessions_),
+                            ('node records', node.initiator.records_)):
             self._equal(f'{what} on {here}', set(), set(found))
 
     @staticmethod

@@ -39,9 +39,9 @@ class Mapper(mapper.Mapper):
 
     def _check_blocks(self, name: str, devnum: str) -> None:
         """I/O of servers is aligned to the blocks of this node's disks."""
-        importer = self._node.importer
-        for iqn, found in importer.sessions_.items():
-            target = importer._target(iqn) if found == devnum else None
+        initiator = self._node.initiator
+        for iqn, found in initiator.sessions_.items():
+            target = initiator._target(iqn) if found == devnum else None
             if target and (target[0].group.block_size
                            != self._node.group.block_size):
                 self._node.complain(f'{name}: the blocks of {devnum} have '

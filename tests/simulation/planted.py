@@ -41,8 +41,8 @@ bug = mistakes.bug
 def _unmarked(service, volume_id):
     """An image copy that nobody knows of but its device."""
     with service.home(volume_id) as known:
-        name = names.local_io(known.unit.lv)
-        consumers.consume(service.host, known.unit, name)
+        name = names.local_io(known.stack.lv)
+        consumers.consume(service.host, known.stack, name)
     try:
         yield name.path
     finally:
@@ -67,7 +67,7 @@ def _commit_first(world, row, peer, purpose):
 
 
 @bug('H9: the lender is not flushed', (consumers, 'flush'), where='story/here')
-def _no_flush(host, unit):
+def _no_flush(host, stack):
     """The borrower's flushes reach only its own disk."""
 
 
@@ -85,31 +85,31 @@ def _early_hydration(host, lv, tags, source, front, build=clones.build):
 
 @bug('H11: a lent LV gets its front at boot', (activation, 'decide'),
      where='crash/attach/power/before/1')
-def _careless_boot(host, unit, wise=activation.decide):
-    found = wise(host, unit)
+def _careless_boot(host, stack, wise=activation.decide):
+    found = wise(host, stack)
     if found.step is not decision.Verdict.REST:
         return found
     return wise(host, dataclasses.replace(
-        unit, tags=dataclasses.replace(unit.tags, lent=())))
+        stack, tags=dataclasses.replace(stack.tags, lent=())))
 
 
 # -- live migration ---------------------------------------------------------
 
-@bug('H2: the gate of the copy is open', (write_gate, 'close'))
-def _open_gate(host, unit, front):
-    consumers.consume(host, unit, front)
+@bug('H2: the gate of the copy is open', (write_gate, 'close_gate'))
+def _open_gate(host, stack, front):
+    consumers.consume(host, stack, front)
 
 
 @bug('H13: the end of the other attachment is refused',
      (connections, '_end_offer'))
-def _refusing(service, row, unit, connector):
+def _refusing(service, row, stack, connector):
     raise exceptions.CannotServe(volume=row.id, node='', reason='no')
 
 
 @bug('the gate is opened by whoever finds a write waiting',
      (new_copy, '_offered'))
 def _opened(known, row):
-    if known.unit.write_waits:
+    if known.stack.write_waits:
         return decision.Decision(decision.Action.OPEN)
     return decision.Decision(decision.Verdict.WAIT)
 
@@ -123,34 +123,34 @@ def _not_made(world, row):
 # -- the end of a relocation ------------------------------------------------
 
 @bug('H7: the count of copied regions is believed', (clones, 'is_complete'))
-def _in_core(host, unit):
-    return unit.clone is not None and unit.clone.complete
+def _in_core(host, stack):
+    return stack.clone is not None and stack.clone.complete
 
 
 @bug('release before the end is recorded',
      (answers.ANSWERS, messages.Show), first=500)
 def _early_end(service, request):
     found = answers.show(service, request)
-    unit = inspect.refresh(service.host, request.lv)
-    if unit.tags.own and unit.clone and unit.clone.complete:
+    stack = inspect.refresh(service.host, request.lv)
+    if stack.tags.own and stack.clone and stack.clone.complete:
         return dataclasses.replace(found, state=messages.LvState.COMPLETE)
     return found
 
 
 @bug('the swap is recorded before it is done', (clones, 'swap'))
-def _early_record(host, unit, swap=clones.swap):
-    host.group.retag(names.data_lv(unit.lv), remove=[
-        lv_tags.print_tag(unit.tags.source)])
+def _early_record(host, stack, swap=clones.swap):
+    host.group.retag(names.data_lv(stack.lv), remove=[
+        lv_tags.print_tag(stack.tags.source)])
     clones.flush_records(host)
-    host.dm.remove(str(names.clone(unit.lv)))
-    swap(host, unit)
+    host.dm.remove(str(names.clone(stack.lv)))
+    swap(host, stack)
 
 
 @bug('H17: copying goes on during a teardown', (teardown, 'quiesce'),
      where='crash/delete/power/before/1')
-def _busy_teardown(host, unit):
-    source = names.source(unit.lv)
-    if source in unit.devices:
+def _busy_teardown(host, stack):
+    source = names.source(stack.lv)
+    if source in stack.devices:
         host.dm.message(str(source), 'fail_if_no_path')
 
 

@@ -44,13 +44,13 @@ class Without:
 @bug('H3: a loan that the row does not know is forgotten',
      (home, '_stale_loan'), where='crash/attach/restore/before/0')
 def _forgotten(known, tag):
-    return decision.Decision(Action.RECLAIM, lent=(tag,))
+    return decision.Decision(Action.REVOKE, lent=(tag,))
 
 
 @bug('H3: what has no row is deleted', (decide, 'decide'),
      where='crash/attach/empty/before/0')
 def _no_row(known, decide=decide.decide):
-    if known.row is None and known.unit.data:
+    if known.row is None and known.stack.data:
         return decision.Decision(Action.ERASE)
     return decide(known)
 
@@ -63,11 +63,11 @@ def _see_some(session):
 @bug('H3: a borrower that has nothing needs nothing',
      (old_copy, '_doubt'), where='crash/chain/reinstall/before/2',
      first=40)
-def _no_doubt(unit, who, generation, group, shown,
+def _no_doubt(stack, who, generation, group, shown,
               doubt=old_copy._doubt):
     if shown.state is messages.LvState.MISSING:
         return None
-    return doubt(unit, who, generation, group, shown)
+    return doubt(stack, who, generation, group, shown)
 
 
 @bug('H30: whose disks they are is not looked at',
@@ -88,12 +88,12 @@ def _locked_show(service, request):
 @bug('H21: a node that asks, or is asked, holds its lock',
      (reconciler.Reconciler, '_ask'),
      also=((answers.ANSWERS, messages.Show, _locked_show),))
-def _locked_ask(self, found, unit, given, ask=reconciler.Reconciler._ask):
-    volume, locks = unit.tags.volume or unit.lv, self._world.locks._target
+def _locked_ask(self, found, stack, given, ask=reconciler.Reconciler._ask):
+    volume, locks = stack.tags.volume or stack.lv, self._world.locks._target
     if locks._held.get(volume) is locks._scheduler.current():
-        return ask(self, found, unit, given)
+        return ask(self, found, stack, given)
     with self._world.locks.volume(volume, deadlines.LOCK_SECONDS):
-        return ask(self, found, unit, given)
+        return ask(self, found, stack, given)
 
 
 # -- nodes ------------------------------------------------------------------
@@ -118,10 +118,10 @@ def _no_room(world, row, peer):
 
 @bug('H16: the swap waits for reads of the lender', (clones, 'swap'),
      where='crash/fill/cut/before/1')
-def _no_detour(host, unit, swap=clones.swap):
-    source = names.source(unit.lv)
-    swap(host, dataclasses.replace(unit, devices={
-        name: found for name, found in unit.devices.items()
+def _no_detour(host, stack, swap=clones.swap):
+    source = names.source(stack.lv)
+    swap(host, dataclasses.replace(stack, devices={
+        name: found for name, found in stack.devices.items()
         if name != source}))
 
 
@@ -129,17 +129,17 @@ def _no_detour(host, unit, swap=clones.swap):
      (old_copy, 'decide'), where='crash/held chain/cut/before/2',
      first=40)
 def _distracted(known, row, lender=old_copy.decide):
-    writers = known.unit.of_kind(*names.WRITERS)
+    writers = known.stack.of_kind(*names.WRITERS)
     if writers:
-        return old_copy._stale_writers(known.unit, row, writers)
+        return old_copy._stale_writers(known.stack, row, writers)
     return lender(known, row)
 
 
 @bug('H19: a path whose session stands is not tried again',
      (clones, 'reconnect'), where='crash/attach/sector/before/0')
-def _once(host, unit, queue=True, reconnect=clones.reconnect):
-    disk = unit.disk
-    if unit.source and disk and disk.state == 'LOGGED_IN' and (
-            disk.devnum in unit.source.paths):
+def _once(host, stack, queue=True, reconnect=clones.reconnect):
+    disk = stack.disk
+    if stack.source and disk and disk.state == 'LOGGED_IN' and (
+            disk.devnum in stack.source.paths):
         return True
-    return reconnect(host, unit, queue)
+    return reconnect(host, stack, queue)

@@ -108,9 +108,9 @@ class CloudTestCase(TestCase):
                   for found in row.attachments
                   if lvs and found.connected and found.host == node.host}
         self.assertEqual(wanted, set(node.mapper.mapped), node.name)
-        self.assertEqual({}, node.exporter.exports, node.name)
-        self.assertEqual({}, node.importer.sessions_, node.name)
-        self.assertEqual({}, node.importer.records_, node.name)
+        self.assertEqual({}, node.targets.exports, node.name)
+        self.assertEqual({}, node.initiator.sessions_, node.name)
+        self.assertEqual({}, node.initiator.records_, node.name)
 
     def assert_unmoved(self, generation: int = 1) -> None:
         """The relocation left no trace; the volume is usable on a."""

@@ -37,7 +37,7 @@ class MigrationTestCase(base.CloudTestCase):
         """The kernel's report of the first write."""
         name = names.DeviceName.parse(path.rpartition('/')[2])
         assert name
-        node.process.loop.nominate(name.lv)
+        node.process.loop.enqueue(name.lv)
         node.process.loop.run_once()
 
     def switch(self) -> None:

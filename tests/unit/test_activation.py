@@ -66,15 +66,15 @@ class LenderTest(HydratingCase):
     def test_it_loads_what_lending_needs(self) -> None:
         """A kernel that has just booted cannot export anything."""
         self.assertEqual({}, self.activate(self.a))
-        self.assertEqual(1, len(self.a.exporter.exports))
+        self.assertEqual(1, len(self.a.targets.exports))
 
     def test_nothing_is_loaded_for_nothing(self) -> None:
         self.assertEqual({}, self.activate(self.b))
-        self.assertFalse(self.b.exporter.loaded)
+        self.assertFalse(self.b.targets.loaded)
 
     def test_what_cannot_be_lent_keeps_nothing_from_coming_up(self) -> None:
         other = self.cloud.create(self.a)
-        with mock.patch.object(iscsi.Exporter, 'load', side_effect=(
+        with mock.patch.object(iscsi.Targets, 'load', side_effect=(
                 exceptions.TargetUnusable(reason='no module'))):
             self.assertEqual({self.volume}, set(self.activate(self.a)))
         self.assertIn(str(names.front(self.a.host, other)),
@@ -113,7 +113,7 @@ class BesideTheServiceTest(base.CloudTestCase):
     def test_a_volume_that_leaves_meanwhile_gets_no_front(self) -> None:
         def leave(call: ports.Call) -> None:
             # The last that is read of all LVs at once.
-            if str(call) == f'{self.a.name}: exporter.list':
+            if str(call) == f'{self.a.name}: targets.list':
                 self.cloud.after = lambda call: None
                 self.cloud.attach(self.volume, self.b)
 
@@ -129,8 +129,8 @@ class BesideTheServiceTest(base.CloudTestCase):
 
     def test_a_gate_is_not_opened(self) -> None:
         """Only the row says when a server may write."""
-        unit = state.Unit(self.volume, tags=lv_tags.Tags(
+        stack = state.Stack(self.volume, tags=lv_tags.Tags(
             own=lv_tags.OwnTag(1, self.volume)), devices={
                 names.hold(self.volume): mock.Mock()})
         self.assertIs(decision.Verdict.REST,
-                      activation.decide('a', unit).step)
+                      activation.decide('a', stack).step)

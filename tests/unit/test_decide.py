@@ -14,7 +14,7 @@ from cinder_dmclone.database import rows
 from cinder_dmclone.host.dm import device
 from cinder_dmclone.host.dm import status
 from cinder_dmclone.host.dm import table
-from cinder_dmclone.host.iscsi import exporter
+from cinder_dmclone.host.iscsi import targets
 from cinder_dmclone.host import lvm
 from cinder_dmclone.location import Location
 from cinder_dmclone import names
@@ -55,8 +55,8 @@ AT_B = dataclasses.replace(HYDRATING, provider_id='2')
 COMPLETE = messages.Shown(LvState.COMPLETE, 2, SIZE, 'group of b')
 
 
-def unit(lv: str, *tags: lv_tags.Tag, meta: bool = False,
-         **fields: typing.Any) -> state.Unit:
+def stack(lv: str, *tags: lv_tags.Tag, meta: bool = False,
+          **fields: typing.Any) -> state.Stack:
     def volume(name: str) -> lvm.LogicalVolume:
         return lvm.LogicalVolume(name, '/dev/vg/' + name, SIZE, frozenset(),
                                  '253:1', False)
@@ -65,7 +65,7 @@ def unit(lv: str, *tags: lv_tags.Tag, meta: bool = False,
     if meta:
         fields['meta'] = volume(names.meta_lv(lv))
         fields['meta_tag'] = lv_tags.MetadataTag('v', lv, 1, FROM_X.iqn)
-    return state.Unit(lv, tags=lv_tags.Tags.parse(
+    return state.Stack(lv, tags=lv_tags.Tags.parse(
         lv_tags.print_tag(tag) for tag in tags), **fields)
 
 
@@ -78,13 +78,13 @@ def devices(*wanted: names.DeviceName,
 
 def stacked(hydrated: int = 0, mode: status.Mode = status.Mode.RW,
             hydration: bool = True, path: bool = True, queues: bool = True,
-            **fields: typing.Any) -> state.Unit:
+            **fields: typing.Any) -> state.Stack:
     """Y while it hydrates."""
     there = devices(names.clone(Y), names.source(Y))
     there[names.source(Y)] = dataclasses.replace(
         there[names.source(Y)], table=table.Table.single(
             units.Sectors(8), table.Multipath('8:0', queue=queues)))
-    return unit(
+    return stack(
         Y, OWN_Y, FROM_X, meta=True,
         clone=status.CloneStatus(
             mode, hydrated=units.Regions(hydrated), total=units.Regions(8),
@@ -99,7 +99,7 @@ class DecideTest(base.TestCase):
     def test_every_action_can_be_taken(self) -> None:
         self.assertEqual(set(Action), set(actions._FUNCTIONS))
 
-    def step(self, node: str, row: rows.Row | None, found: state.Unit,
+    def step(self, node: str, row: rows.Row | None, found: state.Stack,
              **known: typing.Any) -> Step:
         self.decision = decide.decide(
             observed.Facts(node, found, row, **known))
@@ -108,10 +108,10 @@ class DecideTest(base.TestCase):
     # -- the rows of the table ----------------------------------------------
 
     def test_1_at_rest(self) -> None:
-        self.assertIs(Verdict.REST, self.step(A, AT_A, unit(X, OWN_X)))
+        self.assertIs(Verdict.REST, self.step(A, AT_A, stack(X, OWN_X)))
 
     def test_2_withdrawn_with_a_copy_left(self) -> None:
-        copy = unit(Y, COPY_Y, FROM_X)
+        copy = stack(Y, COPY_Y, FROM_X)
         self.assertIs(Question.AGREE, self.step(B, AT_A, copy))
         self.assertEqual(AX, self.decision.ask)
         self.assertIs(Verdict.WAIT, self.step(B, AT_A, copy,
@@ -120,17 +120,17 @@ class DecideTest(base.TestCase):
                                                 agreed={A: True}))
 
     def test_3_withdrawn_with_a_loan_left(self) -> None:
-        found = unit(X, OWN_X, LENT_Y)
+        found = stack(X, OWN_X, LENT_Y)
         self.assertIs(Question.SHOW, self.step(A, AT_A, found))
         for now in (LvState.MISSING, LvState.COPY):
             shown = dataclasses.replace(COMPLETE, state=now)
-            self.assertIs(Action.RECLAIM,
+            self.assertIs(Action.REVOKE,
                           self.step(A, AT_A, found, shown={BY: shown}))
             self.assertEqual((LENT_Y,), self.decision.lent)
 
     def test_3_loan_that_a_restored_database_forgot(self) -> None:
         """H3: the borrower may have the newest data."""
-        found = unit(X, OWN_X, LENT_Y)
+        found = stack(X, OWN_X, LENT_Y)
         for changed in ({'state': LvState.HYDRATING},
                         {'state': LvState.COMPLETE},
                         {'state': LvState.MISSING, 'group': 'another'}):
@@ -139,34 +139,34 @@ class DecideTest(base.TestCase):
                           self.step(A, AT_A, found, shown={BY: shown}))
 
     def test_4_offer_without_a_handler(self) -> None:
-        self.assertIs(Action.WITHDRAW, self.step(A, OFFERED, unit(X, OWN_X)))
+        self.assertIs(Action.WITHDRAW, self.step(A, OFFERED, stack(X, OWN_X)))
 
     def test_5_and_6_offer_that_is_lent(self) -> None:
         self.assertIs(Action.WITHDRAW,
-                      self.step(A, OFFERED, unit(X, OWN_X, LENT_Y)))
+                      self.step(A, OFFERED, stack(X, OWN_X, LENT_Y)))
         self.assertIs(Verdict.WAIT, self.step(B, OFFERED,
-                                              unit(Y, COPY_Y, FROM_X)))
+                                              stack(Y, COPY_Y, FROM_X)))
 
     def test_7_committed_and_not_told(self) -> None:
         self.assertIs(Action.ADOPT, self.step(B, HYDRATING,
-                                              unit(Y, COPY_Y, FROM_X)))
+                                              stack(Y, COPY_Y, FROM_X)))
 
     def test_7_the_lender_exports(self) -> None:
         self.assertIs(Action.LEND, self.step(A, HYDRATING,
-                                             unit(X, OWN_X, LENT_Y)))
+                                             stack(X, OWN_X, LENT_Y)))
         self.assertEqual((LENT_Y,), self.decision.lent)
 
     def test_8_hydrating(self) -> None:
         self.assertIs(Verdict.WAIT, self.step(B, HYDRATING, stacked(3)))
-        lending = unit(
+        lending = stack(
             X, OWN_X, LENT_Y, devices=devices(names.loan(X, Y)),
-            exports={'iqn.x': exporter.ExportState(
+            exports={'iqn.x': targets.ExportState(
                 'iqn.x', names.loan(X, Y).path, True, X,
                 frozenset(['iqn.b']), True, frozenset())})
         self.assertIs(Verdict.WAIT, self.step(A, HYDRATING, lending))
 
     def test_8_after_a_reboot(self) -> None:
-        found = unit(Y, OWN_Y, FROM_X, meta=True)
+        found = stack(Y, OWN_Y, FROM_X, meta=True)
         self.assertIs(Action.ASSEMBLE, self.step(B, HYDRATING, found))
 
     def test_8_not_started(self) -> None:
@@ -195,10 +195,10 @@ class DecideTest(base.TestCase):
     def test_9_finish_interrupted(self) -> None:
         for meta in (True, False):
             self.assertIs(Action.COMPLETE, self.step(
-                B, HYDRATING, unit(Y, OWN_Y, meta=meta)))
+                B, HYDRATING, stack(Y, OWN_Y, meta=meta)))
 
     def test_10_the_copy_is_gone(self) -> None:
-        found = state.Unit(Y)
+        found = state.Stack(Y)
         self.assertIs(Verdict.REPORT, self.step(B, HYDRATING, found))
         self.assertIn(str(AX), self.decision.why)
 
@@ -208,18 +208,18 @@ class DecideTest(base.TestCase):
             for shown in (None, *(messages.Shown(now, group='group of b')
                                   for now in (LvState.MISSING,
                                               LvState.UNCLEAR))):
-                step = self.step(A, row, unit(X, OWN_X, LENT_Y),
+                step = self.step(A, row, stack(X, OWN_X, LENT_Y),
                                  shown={BY: shown} if shown else {})
                 self.assertNotIn(step, (Action.RELEASE, Action.ERASE,
                                         Action.DISCARD))
 
     def test_12_tag_rolled_back(self) -> None:
         """H11: no front comes up on what the row calls a stale copy."""
-        self.assertIs(Verdict.REPORT, self.step(A, HYDRATING, unit(X, OWN_X)))
+        self.assertIs(Verdict.REPORT, self.step(A, HYDRATING, stack(X, OWN_X)))
         self.assertEqual(frozenset(), self.decision.make)
 
     def test_13_released_on_proof(self) -> None:
-        lent = unit(X, OWN_X, LENT_Y)
+        lent = stack(X, OWN_X, LENT_Y)
         self.assertIs(Question.SHOW, self.step(A, AT_B, lent))
         self.assertEqual(BY, self.decision.ask)
         self.assertIs(Action.RELEASE, self.step(A, AT_B, lent,
@@ -227,35 +227,35 @@ class DecideTest(base.TestCase):
 
     def test_14_complete_copy_vanished(self) -> None:
         self.assertIs(Verdict.REPORT, self.step(
-            A, AT_B, unit(X, OWN_X, LENT_Y),
+            A, AT_B, stack(X, OWN_X, LENT_Y),
             shown={BY: messages.Shown(LvState.MISSING, group='group of b')}))
 
     def test_15_order_violated(self) -> None:
         """The row says complete, the LV says it is not."""
         self.assertIs(Verdict.REPORT, self.step(B, AT_B, stacked(3)))
         # Nor is anything put together then.
-        found = unit(Y, OWN_Y, FROM_X, meta=True)
+        found = stack(Y, OWN_Y, FROM_X, meta=True)
         self.assertIs(Verdict.REPORT, self.step(B, AT_B, found))
 
     def test_21_soft_deleted(self) -> None:
         for node, row, found in (
-                (A, AT_A, unit(X, OWN_X)),
-                (A, HYDRATING, unit(X, OWN_X, LENT_Y)),
-                (A, AT_B, unit(X, OWN_X, LENT_Y)),
-                (B, HYDRATING, stacked(3)), (B, AT_B, unit(Y, OWN_Y)),
-                (B, AT_A, unit(Y, COPY_Y, FROM_X))):
+                (A, AT_A, stack(X, OWN_X)),
+                (A, HYDRATING, stack(X, OWN_X, LENT_Y)),
+                (A, AT_B, stack(X, OWN_X, LENT_Y)),
+                (B, HYDRATING, stacked(3)), (B, AT_B, stack(Y, OWN_Y)),
+                (B, AT_A, stack(Y, COPY_Y, FROM_X))):
             deleted = dataclasses.replace(row, deleted=True)
             self.assertIs(Action.ERASE, self.step(node, deleted, found))
 
     def test_22_no_row_not_even_deleted(self) -> None:
         """H3: a wrong or empty database deletes nothing."""
-        for found in (unit(X, OWN_X), unit(X, OWN_X, LENT_Y),
-                      unit(Y, COPY_Y, FROM_X), stacked(3), unit(X)):
+        for found in (stack(X, OWN_X), stack(X, OWN_X, LENT_Y),
+                      stack(Y, COPY_Y, FROM_X), stacked(3), stack(X)):
             self.assertIs(Verdict.REPORT, self.step(A, None, found))
 
     def test_23_database_went_back(self) -> None:
         """H3: an LV that is ahead of the row is kept, without a front."""
-        for found in (unit(Y, OWN_Y), stacked(8)):
+        for found in (stack(Y, OWN_Y), stacked(8)):
             self.assertIs(Verdict.REPORT, self.step(B, AT_A, found))
             self.assertIn('back in time', self.decision.why)
 
@@ -265,11 +265,11 @@ class DecideTest(base.TestCase):
         """H3, H30: another volume group under the borrower's name."""
         other = dataclasses.replace(COMPLETE, group='another')
         self.assertIs(Verdict.REPORT, self.step(
-            A, AT_B, unit(X, OWN_X, LENT_Y), shown={BY: other}))
+            A, AT_B, stack(X, OWN_X, LENT_Y), shown={BY: other}))
         self.assertIn('another volume group', self.decision.why)
 
     def test_proof_must_be_of_now(self) -> None:
-        lent = unit(X, OWN_X, LENT_Y)
+        lent = stack(X, OWN_X, LENT_Y)
         for step, changed in (
                 (Verdict.REPORT, {'generation': 1}),
                 (Verdict.REPORT, {'size': SIZE - 512}),
@@ -285,26 +285,26 @@ class DecideTest(base.TestCase):
                                                     stacked(8, mode)))
 
     def test_several_rows_claim_one_lv(self) -> None:
-        self.assertIs(Verdict.REPORT, self.step(A, AT_A, unit(X, OWN_X),
+        self.assertIs(Verdict.REPORT, self.step(A, AT_A, stack(X, OWN_X),
                                                 rivals=True))
 
     def test_unreadable_tags(self) -> None:
-        found = dataclasses.replace(unit(X, OWN_X), unreadable='nonsense')
+        found = dataclasses.replace(stack(X, OWN_X), unreadable='nonsense')
         self.assertIs(Verdict.REPORT, self.step(A, AT_A, found))
 
     def test_a_row_of_a_later_release(self) -> None:
         row = dataclasses.replace(AT_A, provider_id='v2;1')
-        self.assertIs(Verdict.REPORT, self.step(A, row, unit(X, OWN_X)))
+        self.assertIs(Verdict.REPORT, self.step(A, row, stack(X, OWN_X)))
         self.assertIn('has format 2', self.decision.why)
 
     def test_nobody_interferes_with_a_deletion(self) -> None:
         row = dataclasses.replace(AT_A, status='deleting')
-        self.assertIs(Verdict.WAIT, self.step(A, row, unit(X, OWN_X, LENT_Y)))
+        self.assertIs(Verdict.WAIT, self.step(A, row, stack(X, OWN_X, LENT_Y)))
 
     def test_reserved_attachment_keeps_the_front(self) -> None:
         """H22: Cinder writes the connector after the path was returned."""
         front = names.front('a', X)
-        found = unit(X, OWN_X, devices=devices(front))
+        found = stack(X, OWN_X, devices=devices(front))
         waiting = rows.Attachment('new', 'reserved', 'server', False, None,
                                   None)
         row = dataclasses.replace(AT_A, status='reserved',
@@ -322,7 +322,7 @@ class DecideTest(base.TestCase):
                                 'iqn.compute9', 'iscsi')
         row = dataclasses.replace(AT_A, status='in-use',
                                   attachments=(here, there))
-        found = unit(X, OWN_X, devices=devices(names.front('a', X)))
+        found = stack(X, OWN_X, devices=devices(names.front('a', X)))
         self.assertIs(Action.CONSUMERS, self.step(A, row, found))
         self.assertEqual({names.serve(X)}, self.decision.make)
         self.assertEqual({'iqn.compute9'}, self.decision.initiators)
@@ -331,11 +331,11 @@ class DecideTest(base.TestCase):
         there = rows.Attachment('old', 'attached', 'another', True, 'b',
                                 'iqn.b', 'local')
         row = dataclasses.replace(AT_A, status='in-use', attachments=(there,))
-        self.assertIs(Verdict.REST, self.step(A, row, unit(X, OWN_X)))
+        self.assertIs(Verdict.REST, self.step(A, row, stack(X, OWN_X)))
 
     def test_open_front_is_never_dropped(self) -> None:
         front = names.front('a', X)
-        found = unit(X, OWN_X, devices=devices(front, opened=True))
+        found = stack(X, OWN_X, devices=devices(front, opened=True))
         self.assertIs(Verdict.WATCH, self.step(A, AT_A, found))
 
     def test_sealed_copy_gets_no_front(self) -> None:
@@ -343,16 +343,16 @@ class DecideTest(base.TestCase):
         there = rows.Attachment('new', 'attached', 'server', True, 'a',
                                 'iqn.a')
         row = dataclasses.replace(HYDRATING, attachments=(there,))
-        found = unit(X, OWN_X, LENT_Y)
+        found = stack(X, OWN_X, LENT_Y)
         self.assertIs(Action.LEND, self.step(A, row, found))
         self.assertEqual(frozenset(), self.decision.make)
 
     def test_writer_on_a_stale_copy(self) -> None:
         front = names.front('a', X)
-        found = unit(X, OWN_X, LENT_Y, devices=devices(front))
+        found = stack(X, OWN_X, LENT_Y, devices=devices(front))
         self.assertIs(Action.CONSUMERS, self.step(A, HYDRATING, found))
         self.assertEqual({front}, self.decision.drop)
-        found = unit(X, OWN_X, LENT_Y, devices=devices(front, opened=True))
+        found = stack(X, OWN_X, LENT_Y, devices=devices(front, opened=True))
         self.assertIs(Action.FENCE, self.step(A, HYDRATING, found))
         self.assertEqual({front}, self.decision.drop)
         fenced = {front: dataclasses.replace(
@@ -364,7 +364,7 @@ class DecideTest(base.TestCase):
         self.assertIs(Verdict.WAIT, self.step(A, AT_B, found,
                                               shown={BY: COMPLETE}))
         serve = names.serve(X)
-        found = unit(X, OWN_X, LENT_Y, devices=devices(serve, opened=True))
+        found = stack(X, OWN_X, LENT_Y, devices=devices(serve, opened=True))
         self.assertIs(Verdict.REPORT, self.step(A, HYDRATING, found))
 
     def test_lost_front_comes_back(self) -> None:

@@ -68,7 +68,7 @@ class OfferTest(migration.MigrationTestCase):
 
     def assert_withdrawn(self) -> None:
         self.cloud.db.drop_attachment(self.second)
-        self.a.process.loop.nominate(self.volume)
+        self.a.process.loop.enqueue(self.volume)
         self.cloud.settle()
         self.assertIsNone(self.cloud.row(self.volume).offer)
         self.assert_settled(self.data)

@@ -136,7 +136,7 @@ class ProofTest(HoleTestCase):
         self.b.process.loop.run_once()
         clone = self.clone()
         clone.phantom = set(range(8)) - clone.copied
-        self.b.process.loop.nominate(self.volume)
+        self.b.process.loop.enqueue(self.volume)
         self.b.process.loop.run_once()
         self.assertTrue(any('-clone-' in name
                             for name in self.b.mapper.mapped))
@@ -319,7 +319,7 @@ class FrozenTest(HoleTestCase):
         steps = [call.arguments[1] if call.method == 'message'
                  else call.method + (call.arguments[0].split('-')[1]
                                      if call.port == 'dm' else '')
-                 for call in calls if call.port in ('dm', 'importer')]
+                 for call in calls if call.port in ('dm', 'initiator')]
         self.assertEqual(['disable_hydration', 'fail_if_no_path',
                           'logout', 'removeclone', 'removesource'],
                          list(dict.fromkeys(steps)))
@@ -377,7 +377,7 @@ class FrozenTest(HoleTestCase):
                 for question in (
                         messages.Identify(),
                         messages.FindRoom(units.Bytes(1 << 30)),
-                        messages.Show(lv), messages.Nudge(self.volume),
+                        messages.Show(lv), messages.Notify(self.volume),
                         messages.Agree(self.volume,
                                        Location('x', lv))):
                     endpoint.answer(node.service, question)

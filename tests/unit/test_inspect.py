@@ -8,7 +8,7 @@ import typing
 from unittest import mock
 import uuid
 
-from cinder_dmclone.host.iscsi import importer
+from cinder_dmclone.host.iscsi import initiator
 from cinder_dmclone.host import lvm
 from cinder_dmclone import names
 from cinder_dmclone.stack import inspect
@@ -46,11 +46,11 @@ class ManyTest(base.TestCase):
         self.report = group.report
         self.dm = mock.Mock()
         self.dm.devices.return_value = {}
-        self.exporter = mock.Mock()
-        self.exporter.list.return_value = {}
+        self.targets = mock.Mock()
+        self.targets.list.return_value = {}
         self.host: typing.Any = types.SimpleNamespace(
             group=group, meta_group=group, dm=self.dm,
-            exporter=self.exporter, importer=importer.Importer(),
+            targets=self.targets, initiator=initiator.Initiator(),
             settings=types.SimpleNamespace(target_prefix=PREFIX))
 
     def data(self, lv: str, iqn: str) -> lvm.LogicalVolume:
@@ -63,18 +63,18 @@ class ManyTest(base.TestCase):
     def test_sessions_are_read_once(self) -> None:
         found = inspect.collect(self.host)
         self.assertEqual({f'8:{number}' for number in range(1, MANY + 1)},
-                         {unit.disk.devnum for unit in found.values()})
+                         {stack.disk.devnum for stack in found.values()})
         self.assertEqual(MANY * FILES, self.reads.call_count)
         self.report.assert_called_once()
         self.dm.devices.assert_called_once()
-        self.exporter.list.assert_called_once()
+        self.targets.list.assert_called_once()
 
     def test_of_one_only_its_own_is_looked_at(self) -> None:
         lv = self.lvs[MANY // 2]
-        unit = inspect.refresh(self.host, lv)
-        self.assertEqual(f'8:{MANY // 2 + 1}', unit.disk.devnum)
+        stack = inspect.refresh(self.host, lv)
+        self.assertEqual(f'8:{MANY // 2 + 1}', stack.disk.devnum)
         # The targets of all tell whose they are.
         self.assertEqual(MANY + FILES - 1, self.reads.call_count)
         self.report.assert_called_once()
         self.dm.devices.assert_called_once_with(lv)
-        self.assertEqual(lv, self.exporter.list.call_args.args[0])
+        self.assertEqual(lv, self.targets.list.call_args.args[0])

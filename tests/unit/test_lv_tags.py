@@ -89,7 +89,7 @@ class TagTest(base.TestCase):
         for text in ('dmclone.1.own', 'dmclone.1.own/1', 'dmclone.1.own/x/v',
                      'dmclone.1.own/1/v/w', 'dmclone.1.new/1/v', 'dmclone.'):
             with self.subTest(text):
-                self.assertRaises(exceptions.BadRecord, lv_tags.parse_tag,
+                self.assertRaises(exceptions.CorruptRecord, lv_tags.parse_tag,
                                   text)
 
 
@@ -109,7 +109,7 @@ class TagsTest(base.TestCase):
         self.assertEqual((4, 'v'), (found.generation, found.volume))
 
     def test_two_of_a_kind(self) -> None:
-        self.assertRaises(exceptions.BadRecord, self.parse,
+        self.assertRaises(exceptions.CorruptRecord, self.parse,
                           lv_tags.OwnTag(4, 'v'), lv_tags.OwnTag(5, 'v'))
 
     def test_a_copy_is_no_proof_of_its_generation(self) -> None:

@@ -114,17 +114,17 @@ class LenderTest(ManyTestCase):
             # Of the LVs, disks, exports and rows: one call each.
             self.assertEqual(
                 {call: looks for call in (
-                    'group.report', 'exporter.list', 'importer.disks',
+                    'group.report', 'targets.list', 'initiator.disks',
                     'rows.find')}, calls)
             # Of each LV two ids are looked for, then their attachments.
             rows = math.ceil(2 * count / volumes.AT_ONCE)
             self.assertLessEqual(statements, 2 * looks * rows)
             self.boot()
             calls, statements = self.spent(60.0)
-            self.assertLessEqual(calls['importer.relogin'], TRIES)
-            tries.append(calls['importer.relogin'])
+            self.assertLessEqual(calls['initiator.relogin'], TRIES)
+            tries.append(calls['initiator.relogin'])
             # Of each LV that waits it is only asked whether it does.
-            del calls['importer.silent']
+            del calls['initiator.silent']
             self.assertLessEqual(max(calls.values()), CALLS)
         self.assertLess(0, tries[0])
         self.assertEqual(*tries)
@@ -171,7 +171,7 @@ class LenderTest(ManyTestCase):
                                              portal='', reason='no record')
         self.cloud.before = before
         self.pass_time(2 * FEW * NOTICED)
-        self.assertEqual(set(), self.b.importer.silent_)
+        self.assertEqual(set(), self.b.initiator.silent_)
 
 
 class UrgentTest(migration.MigrationTestCase):
@@ -184,13 +184,13 @@ class UrgentTest(migration.MigrationTestCase):
         started: list[tuple[Lane, typing.Callable[[], None]]] = []
         loop._workers._spawn = lambda run, lane: started.append(
             (lane, lambda: run(lane)))
-        unit = loop._seen[self.cloud.row(self.volume).offer.lv]
+        stack = loop._seen[self.cloud.row(self.volume).offer.lv]
         for lane in Lane:
             if lane is not Lane.WRITE:
                 for number in range(MANY):
-                    loop._workers.put(state.Unit(f'{number}'), lane)
+                    loop._workers.put(state.Stack(f'{number}'), lane)
         self.held(self.b, self.new)
-        loop.path_failed(unit.lv)
+        loop.path_failed(stack.lv)
         for lane, run in list(started):
             if lane is Lane.WRITE:
                 run()

@@ -46,7 +46,7 @@ class ServedTest(base.CloudTestCase):
         row = self.cloud.row(self.volume)
         self.assertEqual((self.a.name, None, None),
                          (row.node, row.offer, row.source))
-        export = self.a.exporter.exports[info['data']['target_iqn']]
+        export = self.a.targets.exports[info['data']['target_iqn']]
         grant, = export.grants
         self.assertEqual(self.b.connector['initiator'], grant.initiator)
         self.assertEqual([], self.cloud.db.all(models.Message))
@@ -99,14 +99,14 @@ class ServedTest(base.CloudTestCase):
         self.b.group.size = storage.EXTENT
         with self.assertRaisesRegex(exceptions.NodeFull, 'not enough room'):
             self.cloud.migrate(self.volume, self.b)
-        self.assertEqual({}, self.a.exporter.exports)
+        self.assertEqual({}, self.a.targets.exports)
         self.assertEqual(1, len(self.cloud.db.all(models.Message)))
 
     def test_another_reason_is_no_room(self) -> None:
         self.b.group.block_size = 4096
         with self.assertRaisesRegex(exceptions.CannotRelocate, 'blocks'):
             self.attach(self.b)
-        self.assertEqual({}, self.a.exporter.exports)
+        self.assertEqual({}, self.a.targets.exports)
 
 
 class RefusedTest(base.CloudTestCase):
@@ -117,7 +117,7 @@ class RefusedTest(base.CloudTestCase):
         attachment = self.cloud.reserve(self.volume)
         with self.assertRaisesRegex(exceptions.NodeFull, 'not enough room'):
             self.cloud.connect(self.volume, attachment, self.b)
-        self.assertEqual({}, self.a.exporter.exports)
+        self.assertEqual({}, self.a.targets.exports)
         self.assertEqual(1, len(self.cloud.db.all(models.Message)))
 
 

@@ -40,7 +40,7 @@ class ProviderIdTest(base.TestCase):
         fits = Location('n' * (255 - fixed), lv)
         self.assertEqual(255, len(str(ProviderId(7, None, fits, 123456))))
         longer = Location('n' * (256 - fixed), lv)
-        self.assertRaises(exceptions.BadRecord, str,
+        self.assertRaises(exceptions.CorruptRecord, str,
                           ProviderId(7, None, longer, 123456))
 
     def test_an_offer_can_be_renewed(self) -> None:
@@ -49,14 +49,14 @@ class ProviderIdTest(base.TestCase):
         offered = ProviderId(7, offer=Location('n' * (255 - fixed), lv))
         self.assertLess(len(str(offered)), 255)
         longer = ProviderId(7, offer=Location('n' * (256 - fixed), lv))
-        self.assertRaises(exceptions.BadRecord, str, longer)
+        self.assertRaises(exceptions.CorruptRecord, str, longer)
 
     def test_nonsense(self) -> None:
         for text in ('x', '-1', '1;from=', '1;from=a', '1;from=/b',
                      '1;from=a/', '1;other=a/b', '1;from=a/b;from=a/c',
                      ';offer=a/b', '1;offer', '1;renewed=x', '1;renewed'):
             with self.subTest(text):
-                self.assertRaises(exceptions.BadRecord,
+                self.assertRaises(exceptions.CorruptRecord,
                                   ProviderId.parse, text)
 
     def test_a_later_release_wrote_it(self) -> None:

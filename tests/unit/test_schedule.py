@@ -24,8 +24,8 @@ class ScheduleTest(ScheduleTestCase):
         self.assertEqual(set(), self.plan.due(1e9))
 
     def test_the_first_of_all(self) -> None:
-        self.plan.nominate(LV, 20.0)
-        self.plan.nominate(OTHER, 10.0)
+        self.plan.enqueue(LV, 20.0)
+        self.plan.enqueue(OTHER, 10.0)
         self.assertEqual(10.0, self.plan.first())
         self.assertEqual({OTHER}, self.plan.due(10.0))
         self.assertEqual({LV, OTHER}, self.plan.due(20.0))
@@ -64,29 +64,29 @@ class ScheduleTest(ScheduleTestCase):
                       lambda: self.plan.wait(LV, 5.0, 9.0),
                       lambda: self.plan.hurry(LV, 5.0, 9.0),
                       lambda: self.plan.hydrate(LV, 5.0, 9.0, 1, 2)):
-            self.plan.nominate(LV, 6.0)
+            self.plan.enqueue(LV, 6.0)
             after()
             self.assertEqual(6.0, self.plan.first())
 
     def test_what_nobody_answers_to(self) -> None:
-        self.plan.nominate(LV, 1.0)
-        self.plan.nominate(OTHER, 9.0)
+        self.plan.enqueue(LV, 1.0)
+        self.plan.enqueue(OTHER, 9.0)
         self.plan.nobody([LV, OTHER, 'gone meanwhile'], 5.0)
         self.assertEqual([OTHER], list(self.plan))
 
     def test_what_is_being_worked_on_can_be_nominated(self) -> None:
-        self.plan.nominate(LV, 1.0)
+        self.plan.enqueue(LV, 1.0)
         self.assertTrue(self.plan.begin(LV))
         self.assertFalse(self.plan.begin(LV))
         self.assertNotIn(LV, self.plan)
-        self.plan.nominate(LV, 2.0)
+        self.plan.enqueue(LV, 2.0)
         self.assertEqual({LV}, self.plan.due(2.0))
         self.assertEqual({LV}, self.plan.at_work([LV, OTHER]))
 
     def test_nobody_waits_for_the_end_of_work_by_looking(self) -> None:
         """An erasure takes minutes."""
         self.plan.begin(LV)
-        self.plan.nominate(LV, 1.0)
+        self.plan.enqueue(LV, 1.0)
         self.plan.nominate_after(LV)
         self.assertIsNone(self.plan.first())
         self.plan.end(LV, 500.0)

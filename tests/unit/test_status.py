@@ -15,7 +15,7 @@ CLONE = '8 8/1024 32 16384/65536 0 1 no_discard_passdown 0 '
 class DescribeTest(base.TestCase):
 
     def describe(self, clone: str) -> str:
-        return status.describe(state.Unit(
+        return status.describe(state.Stack(
             LV, clone=dm_status.CloneStatus.parse(clone),
             source=dm_status.MultipathStatus({'8:0': True})))
 

@@ -29,12 +29,12 @@ import threading
 from cinder_dmclone.reconcile import workers
 from cinder_dmclone.stack import state
 stuck, written = threading.Event(), threading.Event()
-def work(unit, lane):
+def work(stack, lane):
     (written.set if lane is workers.Lane.WRITE else stuck.wait)()
 pool = workers.Workers(work, None)
 for lane in reversed(workers.Lane):
     for number in range(workers.THREADS[lane] + 1):
-        pool.put(state.Unit(f'{lane}-{number}'), lane)
+        pool.put(state.Stack(f'{lane}-{number}'), lane)
 print(written.wait(60))
 '''
 
@@ -42,8 +42,8 @@ print(written.wait(60))
 class LaneTest(base.TestCase):
 
     def test_logins_and_erasures_are_not_where_servers_wait(self) -> None:
-        without, connected = state.Unit('x'), state.Unit('x', disk=DISK)
-        for unit, wanted in (
+        without, connected = state.Stack('x'), state.Stack('x', disk=DISK)
+        for stack, wanted in (
                 (connected, {
                     Question.CLAIM: Lane.WRITE, Action.ADOPT: Lane.WRITE,
                     Action.OPEN: Lane.WRITE, Action.REJECT: Lane.WRITE,
@@ -53,7 +53,7 @@ class LaneTest(base.TestCase):
                     Action.RELEASE: Lane.ERASURE,
                     Action.ERASE: Lane.ERASURE})):
             for step, expected in wanted.items():
-                self.assertIs(expected, workers.lane(Decision(step), unit))
+                self.assertIs(expected, workers.lane(Decision(step), stack))
 
 
 class WorkersTest(base.TestCase):
@@ -65,8 +65,8 @@ class WorkersTest(base.TestCase):
         self.done: list[str] = []
         self.threads: list[threading.Thread] = []
 
-    def pool(self, work: typing.Callable[[state.Unit, Lane], Lane | None],
-             failed: typing.Callable[[state.Unit], None] = lambda unit: None,
+    def pool(self, work: typing.Callable[[state.Stack, Lane], Lane | None],
+             failed: typing.Callable[[state.Stack], None] = lambda stack: None,
              ) -> workers.Workers:
         return workers.Workers(work, failed, self.spawn)
 
@@ -84,17 +84,17 @@ class WorkersTest(base.TestCase):
 
     def put_many(self, pool: workers.Workers, lane: Lane) -> None:
         for number in range(MANY):
-            pool.put(state.Unit(f'{lane.name} {number}'), lane)
+            pool.put(state.Stack(f'{lane.name} {number}'), lane)
 
     def test_a_write_does_not_stand_behind_what_does_not_end(self) -> None:
         written = threading.Event()
 
-        def work(unit: state.Unit, lane: Lane) -> None:
+        def work(stack: state.Stack, lane: Lane) -> None:
             (written.set if lane is Lane.WRITE else self.end.wait)()
         pool = self.pool(work)
         for lane in (Lane.ERASURE, Lane.OTHER, Lane.READ):
             self.put_many(pool, lane)
-        pool.put(state.Unit('written'), Lane.WRITE)
+        pool.put(state.Stack('written'), Lane.WRITE)
         self.assertTrue(written.wait(60))
         # As many threads as there are lanes for, however many LVs wait.
         self.assertEqual(sum(workers.THREADS.values())
@@ -106,9 +106,9 @@ class WorkersTest(base.TestCase):
         self.assertEqual('True\n', found.stdout, found.stderr)
 
     def test_one_disk_is_erased_at_a_time_and_all_are(self) -> None:
-        def work(unit: state.Unit, lane: Lane) -> None:
+        def work(stack: state.Stack, lane: Lane) -> None:
             self.end.wait()
-            self.done.append(unit.lv)
+            self.done.append(stack.lv)
         self.put_many(self.pool(work), Lane.ERASURE)
         self.assertEqual(1, len(self.threads))
         self.end.set()
@@ -116,9 +116,9 @@ class WorkersTest(base.TestCase):
         self.assertEqual([f'ERASURE {n}' for n in range(MANY)], self.done)
 
     def test_an_lv_that_waits_comes_sooner_if_its_server_waits(self) -> None:
-        def work(unit: state.Unit, lane: Lane) -> None:
+        def work(stack: state.Stack, lane: Lane) -> None:
             if lane is Lane.WRITE:
-                self.done.append(unit.lv)
+                self.done.append(stack.lv)
                 self.end.set()
             self.end.wait()
         pool = self.pool(work)
@@ -130,10 +130,10 @@ class WorkersTest(base.TestCase):
         self.assertFalse(pool.hasten(last, Lane.WRITE))
 
     def test_what_becomes_slow_goes_on_in_its_own_lane(self) -> None:
-        def work(unit: state.Unit, lane: Lane) -> Lane | None:
+        def work(stack: state.Stack, lane: Lane) -> Lane | None:
             self.done.append(lane.name)
             return Lane.ERASURE if lane is Lane.OTHER else None
-        self.pool(work).put(state.Unit('released'), Lane.OTHER)
+        self.pool(work).put(state.Stack('released'), Lane.OTHER)
         while len(self.done) < 2 or len(self.threads) < 2:
             self.threads[0].join(1)
         self.join()
@@ -142,9 +142,9 @@ class WorkersTest(base.TestCase):
     def test_work_that_raises_does_not_take_its_thread_along(self) -> None:
         failed: list[str] = []
 
-        def work(unit: state.Unit, lane: Lane) -> None:
+        def work(stack: state.Stack, lane: Lane) -> None:
             raise RuntimeError('a bug')
-        pool = self.pool(work, lambda unit: failed.append(unit.lv))
+        pool = self.pool(work, lambda stack: failed.append(stack.lv))
         self.put_many(pool, Lane.ERASURE)
         self.join()
         self.assertEqual(MANY, len(failed))
@@ -161,8 +161,8 @@ class NoThreadTest(base.TestCase):
         self.started: list[typing.Callable[[], None]] = []
         self.refuse = False
         self.pool = workers.Workers(
-            lambda unit, lane: self.worked.append(unit.lv),
-            lambda unit: self.failed.append(unit.lv), self.spawn)
+            lambda stack, lane: self.worked.append(stack.lv),
+            lambda stack: self.failed.append(stack.lv), self.spawn)
 
     def spawn(self, function: typing.Callable[..., None],
               *arguments: typing.Any) -> None:
@@ -172,17 +172,17 @@ class NoThreadTest(base.TestCase):
 
     def test_an_lv_that_gets_no_thread_is_given_back(self) -> None:
         self.refuse = True
-        self.pool.put(state.Unit('first'), Lane.OTHER)
+        self.pool.put(state.Stack('first'), Lane.OTHER)
         self.assertEqual(['first'], self.failed)
         self.refuse = False
-        self.pool.put(state.Unit('first'), Lane.OTHER)
+        self.pool.put(state.Stack('first'), Lane.OTHER)
         self.started[0]()
         self.assertEqual(['first'], self.worked)
 
     def test_the_threads_that_there_are_take_it(self) -> None:
-        self.pool.put(state.Unit('first'), Lane.OTHER)
+        self.pool.put(state.Stack('first'), Lane.OTHER)
         self.refuse = True
-        self.pool.put(state.Unit('second'), Lane.OTHER)
+        self.pool.put(state.Stack('second'), Lane.OTHER)
         self.assertEqual([], self.failed)
         self.started[0]()
         self.assertEqual(['first', 'second'], self.worked)
@@ -190,10 +190,10 @@ class NoThreadTest(base.TestCase):
     def test_who_relied_on_a_thread_that_did_not_come(self) -> None:
         def spawn(function: typing.Callable[..., None],
                   *arguments: typing.Any) -> None:
-            self.pool.put(state.Unit('second'), Lane.ERASURE)
+            self.pool.put(state.Stack('second'), Lane.ERASURE)
             raise RuntimeError("can't start new thread")
         self.pool._spawn = spawn
-        self.pool.put(state.Unit('first'), Lane.ERASURE)
+        self.pool.put(state.Stack('first'), Lane.ERASURE)
         self.assertEqual(['first', 'second'], self.failed)
 
 

@@ -56,8 +56,8 @@ class Process:
             meta_group=(group if node.meta_group is node.group
                         else port('meta_group', node.meta_group)),
             dm=port('dm', node.mapper),
-            exporter=port('exporter', node.exporter),
-            importer=port('importer', node.importer),
+            targets=port('targets', node.targets),
+            initiator=port('initiator', node.initiator),
             erase=port('erase', node.erase))
         self.world = World(
             host=host, rows=port('rows', self.make_rows()),
@@ -126,8 +126,8 @@ class Node:
             storage.Group(self, 'fast', units.Bytes.from_gib(1), block_size)
             if own_metadata else self.group)
         self.mapper = self.make_mapper()
-        self.exporter = iscsi.Exporter(self)
-        self.importer = iscsi.Importer(self)
+        self.targets = iscsi.Targets(self)
+        self.initiator = iscsi.Initiator(self)
         self.erased: list[str] = []
         self.process = self.make_process()
 
@@ -145,7 +145,7 @@ class Node:
     @property
     def connector(self) -> dict[str, typing.Any]:
         """What Nova on this node says about itself."""
-        return {'host': self.host, 'initiator': self.importer.initiator(),
+        return {'host': self.host, 'initiator': self.initiator.name(),
                 'ip': '192.0.2.1', 'multipath': False}
 
     def number(self, major: str = '253') -> str:
@@ -168,8 +168,8 @@ class Node:
         for group in (self.group, self.meta_group):
             group.lose_power()
         self.mapper.mapped.clear()
-        self.exporter.lose_power()
-        self.importer.sessions_.clear()
+        self.targets.lose_power()
+        self.initiator.sessions_.clear()
         self.cloud.lose_paths()
 
     def start(self) -> None:
@@ -179,7 +179,7 @@ class Node:
         if booted:
             activation.activate(self.process.world)
             # As cinder-volume does when it starts.
-            self.exporter.check()
+            self.targets.check()
         self.process.loop.run_once(everything=True)
 
 
@@ -267,8 +267,8 @@ class Cloud:
                      and self.reachable(asking.name, node.name)), None)
 
     def logged_in(self, lender: Node, iqn: str) -> set[str]:
-        return {node.importer.initiator() for node in self.nodes.values()
-                for disk in [node.importer.disk(iqn)]
+        return {node.initiator.name() for node in self.nodes.values()
+                for disk in [node.initiator.disk(iqn)]
                 if disk and disk.state == 'LOGGED_IN'}
 
     def lose_paths(self) -> None:

@@ -8,8 +8,8 @@ import typing
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
-from cinder_dmclone.host.iscsi import exporter
-from cinder_dmclone.host.iscsi import importer
+from cinder_dmclone.host.iscsi import targets
+from cinder_dmclone.host.iscsi import initiator
 from cinder_dmclone.sysfs import sessions
 from cinder_dmclone import units
 from tests.unit.fake import mapped
@@ -18,12 +18,12 @@ if typing.TYPE_CHECKING:
     from tests.unit.fake import cloud
 
 
-class Exporter:
-    """``iscsi.exporter.Exporter``: what configfs holds."""
+class Targets:
+    """``iscsi.targets.Targets``: what configfs holds."""
 
     def __init__(self, node: cloud.Node) -> None:
         self._node = node
-        self.exports: dict[str, exporter.Export] = {}
+        self.exports: dict[str, targets.Export] = {}
         # Whether the kernel can export; not after a boot.
         self.loaded = True
 
@@ -38,8 +38,8 @@ class Exporter:
         self.loaded = False
 
     def list(self, lv: str = '', iqns: typing.Iterable[str] = ()
-             ) -> dict[str, exporter.ExportState]:
-        return {iqn: exporter.ExportState(
+             ) -> dict[str, targets.ExportState]:
+        return {iqn: targets.ExportState(
             iqn=iqn, device=export.device, readonly=export.readonly,
             serial=export.serial, enabled=True,
             initiators=frozenset(g.initiator for g in export.grants),
@@ -47,7 +47,7 @@ class Exporter:
             for iqn, export in self.exports.items()
             if lv in export.device or iqn in iqns}
 
-    def ensure(self, export: exporter.Export) -> None:
+    def ensure(self, export: targets.Export) -> None:
         if not self.loaded:
             raise exceptions.TargetUnusable(reason='it is not loaded')
         name = export.device.rpartition('/')[2]
@@ -83,8 +83,8 @@ class Record:
     password: str
 
 
-class Importer:
-    """``iscsi.importer.Importer``: sessions end with the node."""
+class Initiator:
+    """``iscsi.initiator.Initiator``: sessions end with the node."""
 
     def __init__(self, node: cloud.Node) -> None:
         self._node = node
@@ -96,7 +96,7 @@ class Importer:
     def check(self) -> None:
         """Always usable."""
 
-    def initiator(self) -> str:
+    def name(self) -> str:
         return f'iqn.1993-08.org.debian:01:{self._node.host}'
 
     def sessions(self) -> set[str]:
@@ -122,7 +122,7 @@ class Importer:
                 return self.disk(iqn)
         return None
 
-    def login(self, source: importer.Source,
+    def login(self, source: initiator.Source,
               timeout: float) -> sessions.Disk:
         self.records_[source.iqn] = Record(source.portal, source.user,
                                            source.password)
@@ -146,7 +146,7 @@ class Importer:
     def silent(self, portal: str) -> bool:
         return portal in self.silent_
 
-    def verify(self, source: importer.Source, disk: sessions.Disk) -> None:
+    def verify(self, source: initiator.Source, disk: sessions.Disk) -> None:
         found = self._target(source.iqn)
         if found is None:
             raise exceptions.CommandTimeout(command='inquiry', seconds=10)
@@ -187,14 +187,14 @@ class Importer:
         return node.mapper.read(export.device, region)
 
     def _target(self, iqn: str) -> tuple[cloud.Node,
-                                         exporter.Export] | None:
+                                         targets.Export] | None:
         """The target behind a record, if it answers and lets us in."""
         record = self.records_.get(iqn)
         if record is None:
             return None
         node = self._node.cloud.by_portal(self._node, record.portal)
-        export = node.exporter.exports.get(iqn) if node else None
+        export = node.targets.exports.get(iqn) if node else None
         if node is None or export is None:
             return None
-        mine = exporter.Grant(self.initiator(), record.user, record.password)
+        mine = targets.Grant(self.name(), record.user, record.password)
         return (node, export) if mine in export.grants else None

@@ -62,7 +62,7 @@ class Mapper:
     def opened(self) -> collections.Counter[str | None]:
         """How often each device is open that is."""
         exported = collections.Counter(
-            export.device for export in self._node.exporter.exports.values())
+            export.device for export in self._node.targets.exports.values())
         counts: collections.Counter[str | None] = collections.Counter()
         for found in self.mapped.values():
             counts.update(found.below())
@@ -107,7 +107,7 @@ class Mapper:
                                             seconds=1)
 
     def _check_target(self, name: str, devnum: str, readonly: bool) -> None:
-        disk = self._node.importer.by_devnum(devnum)
+        disk = self._node.initiator.by_devnum(devnum)
         known = disk or self._lv(devnum) or self._by_devnum(devnum)
         if not known:
             raise _failed('create', f'{name}: no device {devnum}')
@@ -313,7 +313,7 @@ class Mapper:
     def _works(self, devnum: str) -> bool:
         """Whether a read of every region would be answered."""
         if (found := self._by_devnum(devnum)) is None:
-            disk = self._node.importer.by_devnum(devnum)
+            disk = self._node.initiator.by_devnum(devnum)
             return disk.state == 'LOGGED_IN' if disk else bool(
                 self._lv(devnum))
         match found.target:
@@ -344,7 +344,7 @@ class Mapper:
         if found is None:
             lv = self._lv(devnum)
             return (lv.read(region) if lv
-                    else self._node.importer.read(devnum, region))
+                    else self._node.initiator.read(devnum, region))
         match found.target:
             case table.Clone() as target:
                 hydrated = region in found.copied

@@ -18,10 +18,10 @@ class PortTest(unittest.TestCase):
         port = faulty._Port('peers', mock.Mock())
         with mock.patch.object(faulty, '_pass') as passed:
             port.ask('b@dmclone', messages.Show('an lv'))
-            port.nudge('b@dmclone', 'a volume')
+            port.notify('b@dmclone', 'a volume')
         self.assertEqual(
-            ['peers.Show:before', 'peers.Show:after', 'peers.nudge:before',
-             'peers.nudge:after'],
+            ['peers.Show:before', 'peers.Show:after', 'peers.notify:before',
+             'peers.notify:after'],
             [call.args[0] for call in passed.call_args_list])
 
 

@@ -76,10 +76,10 @@ class ChainTest(base.CloudTestCase):
             lv = str(call.arguments[0])
             node = self.cloud.nodes[call.node]
             borrowers = [disk for other in self.cloud.nodes.values()
-                         for disk in other.importer.sessions_
+                         for disk in other.initiator.sessions_
                          if other is not node]
             self.assertFalse(
-                [iqn for iqn in node.exporter.exports if iqn in borrowers],
+                [iqn for iqn in node.targets.exports if iqn in borrowers],
                 f'{lv} on {call.node} is still read')
 
     def test_every_node_loses_power_in_turn(self) -> None:
@@ -120,7 +120,7 @@ class ChainTest(base.CloudTestCase):
         self.assert_moved()
 
     def _kill_before_the_record(self, call: ports.Call) -> None:
-        if (call.port, call.method) == ('importer', 'logout'):
+        if (call.port, call.method) == ('initiator', 'logout'):
             self.cloud.nodes[call.node].kill()
 
     def test_delete_in_a_chain(self) -> None:
@@ -140,7 +140,7 @@ class ChainTest(base.CloudTestCase):
         self.move(self.c)
         self.a.lose_power()
         self.cloud.lose_paths()
-        self.b.process.loop.nominate(self.volume)
+        self.b.process.loop.enqueue(self.volume)
         self.cloud.settle(4)
         source, = (found for name, found in self.b.mapper.mapped.items()
                    if '-source-' in name)
@@ -190,9 +190,9 @@ class ChainTest(base.CloudTestCase):
 
     def assert_chain_ends(self) -> None:
         for node in self.cloud.nodes.values():
-            node.process.loop.nominate(self.volume)
+            node.process.loop.enqueue(self.volume)
             for lv in self.lvs(node):
-                node.process.loop.nominate(lv)
+                node.process.loop.enqueue(lv)
         self.cloud.settle()
         self.assert_settled(self.data)
 

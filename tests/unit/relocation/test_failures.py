@@ -90,7 +90,7 @@ class FailureTest(base.CloudTestCase):
     def test_peer_does_not_answer(self) -> None:
         self.b.kill()
         attachment = self.cloud.reserve(self.volume)
-        self.assertRaises(exceptions.PeerAway, self.cloud.connect,
+        self.assertRaises(exceptions.PeerUnreachable, self.cloud.connect,
                           self.volume, attachment, self.b)
         self.assertIsNone(self.cloud.row(self.volume).offer)
         self.cloud.forget(self.volume, attachment)
@@ -102,7 +102,7 @@ class FailureTest(base.CloudTestCase):
         error = exceptions.CommandFailed(command='x', code=1, stderr='y')
         for port, method in (
                 ('group', 'retag'), ('group', 'flush'), ('dm', 'apply'),
-                ('exporter', 'ensure'), ('dm', 'open_count'),
+                ('targets', 'ensure'), ('dm', 'open_count'),
                 ('dm', 'flush'), ('peers', 'FindRoom'), ('peers', 'Prepare')):
             with self.subTest(method):
                 self.cloud.db.close()
@@ -113,7 +113,7 @@ class FailureTest(base.CloudTestCase):
     def test_every_step_of_the_borrower(self) -> None:
         error = exceptions.CommandFailed(command='x', code=1, stderr='y')
         for port, method in (
-                ('group', 'create'), ('importer', 'login'), ('dm', 'apply'),
+                ('group', 'create'), ('initiator', 'login'), ('dm', 'apply'),
                 ('dm', 'flush'), ('group', 'retag'), ('group', 'flush'),
                 ('group', 'report'), ('dm', 'hide_discards')):
             with self.subTest(method):
@@ -216,7 +216,7 @@ class FailureTest(base.CloudTestCase):
     def test_lender_that_shows_another_disk(self) -> None:
         """Size, serial, block size and write protection are checked."""
         error = exceptions.SourceMismatch(iqn='iqn.x', reason='serial')
-        self.fail_at('importer', 'login', error)
+        self.fail_at('initiator', 'login', error)
         self.assert_fails(exceptions.PeerRefused, "not the lender's volume")
 
     def test_volume_in_use_here(self) -> None:

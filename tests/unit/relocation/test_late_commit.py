@@ -45,7 +45,7 @@ class LateCommitTest(migration.MigrationTestCase):
         self.assertEqual(changed, self.commit())
 
     def look(self) -> None:
-        self.a.process.loop.nominate(self.volume)
+        self.a.process.loop.enqueue(self.volume)
         self.a.process.loop.run_once()
 
     def end(self) -> None:
@@ -119,7 +119,7 @@ class LateCommitTest(migration.MigrationTestCase):
     def test_the_front_here_is_asked_for(self) -> None:
         """What is open and takes long is left to the reconciler's thread."""
         self.leave_quietly()
-        self.a.exporter.exports.clear()
+        self.a.targets.exports.clear()
         self.cloud.db.update_attachment(self.first, attach_status='attaching')
         connections.connect(self.a.service, self.volume, self.a.connector)
         self.open_again()

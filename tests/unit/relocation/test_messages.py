@@ -37,7 +37,7 @@ class MessageTest(base.CloudTestCase):
         """H6: its offer was withdrawn long ago."""
         self.fates('Prepare', Fate.LATE)
         attachment = self.cloud.reserve(self.volume)
-        self.assertRaises(exceptions.PeerAway, self.cloud.connect,
+        self.assertRaises(exceptions.PeerUnreachable, self.cloud.connect,
                           self.volume, attachment, self.b)
         self.cloud.forget(self.volume, attachment)
         self.cloud.deliver_late()
@@ -49,7 +49,7 @@ class MessageTest(base.CloudTestCase):
         """H6: the first attempt's message arrives after the second."""
         self.fates('Prepare', Fate.LATE)
         attachment = self.cloud.reserve(self.volume)
-        self.assertRaises(exceptions.PeerAway, self.cloud.connect,
+        self.assertRaises(exceptions.PeerUnreachable, self.cloud.connect,
                           self.volume, attachment, self.b)
         path = self.cloud.connect(self.volume, attachment, self.b)
         self.cloud.deliver_late()
@@ -68,7 +68,7 @@ class MessageTest(base.CloudTestCase):
             return Fate.LATE if message.request == 'Discard' else (
                 late(message))
         self.cloud.fate = fate
-        self.assertRaises(exceptions.PeerAway, self.cloud.connect,
+        self.assertRaises(exceptions.PeerUnreachable, self.cloud.connect,
                           self.volume, attachment, self.b)
         path = self.cloud.connect(self.volume, attachment, self.b)
         self.cloud.complete(self.volume, attachment)
@@ -110,7 +110,7 @@ class MessageTest(base.CloudTestCase):
         self.relocated()
         for _ in range(3):
             for node in (self.a, self.b):
-                endpoint.answer(node.service, messages.Nudge(self.volume))
+                endpoint.answer(node.service, messages.Notify(self.volume))
             self.cloud.tick()
         self.cloud.settle()
         self.assert_settled()
@@ -149,9 +149,9 @@ class StaleRequestTest(base.CloudTestCase):
         connections.connect(self.a.service, self.volume, {
             'host': 'x', 'initiator': 'iqn.2001-04.x:y'})
         self.cloud.settle(3)
-        self.assertEqual(1, len(self.a.exporter.exports))
+        self.assertEqual(1, len(self.a.targets.exports))
         self.cloud.db.drop_attachment(second)
-        self.a.process.loop.nominate(self.volume)
+        self.a.process.loop.enqueue(self.volume)
         self.cloud.settle()
         self.assert_settled()
 

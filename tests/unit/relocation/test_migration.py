@@ -28,7 +28,7 @@ class GateTest(migration.MigrationTestCase):
         hold = self.b.mapper.mapped[str(names.hold(copy.lv))]
         self.assertTrue(hold.counts)
         hold.counts = False
-        write_gate.rearm(self.b.process.world.host, state.Unit(copy.lv))
+        write_gate.rearm(self.b.process.world.host, state.Stack(copy.lv))
         self.assertTrue(hold.counts)
 
     def test_a_migration(self) -> None:
@@ -44,7 +44,7 @@ class GateTest(migration.MigrationTestCase):
     def test_the_other_node_is_not_served_over_iscsi(self) -> None:
         self.migrate()
         for node in (self.a, self.b):
-            node.process.loop.nominate(self.volume)
+            node.process.loop.enqueue(self.volume)
             self.cloud.settle(3)
             self.assertFalse([name for name in node.mapper.mapped
                               if '-serve-' in name])

@@ -245,7 +245,7 @@ class RetryTest(base.CloudTestCase):
             else Fate.ARRIVES)
         attachment = self.cloud.reserve(self.volume)
         for _ in range(2):
-            self.assertRaises(exceptions.PeerAway, self.cloud.connect,
+            self.assertRaises(exceptions.PeerUnreachable, self.cloud.connect,
                               self.volume, attachment, self.b)
         self.cloud.connect(self.volume, attachment, self.b)
         self.assertEqual(3, len(set(offered)))

@@ -28,7 +28,7 @@ class ServedTest(base.CloudTestCase):
 
     def admitted(self) -> dict[str, str]:
         """Secrets by initiator."""
-        export, = self.a.exporter.exports.values()
+        export, = self.a.targets.exports.values()
         return {grant.initiator: grant.password for grant in export.grants}
 
     def leave(self, attachment: str) -> None:
@@ -77,7 +77,7 @@ class HydratingTest(ServedTest):
         self.serve('elsewhere')
         self.a.lose_power()
         self.cloud.lose_paths()
-        self.b.process.loop.nominate(self.volume)
+        self.b.process.loop.enqueue(self.volume)
         self.cloud.settle(4)
         self.assertFalse(self.source().table.queues)
         self.a.start()

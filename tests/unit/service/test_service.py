@@ -52,11 +52,11 @@ class DetachTest(base.CloudTestCase):
         attachment, path = self.cloud.attach(self.volume, self.a)
         self.cloud.settle()
         service, loop = self.a.service, self.a.process.loop
-        unit = inspect.refresh(self.a.process.world.host, self.volume)
+        stack = inspect.refresh(self.a.process.world.host, self.volume)
         began = self.cloud.clock.monotonic()
         connections.disconnect(service, self.volume, self.a.connector)
-        decision, _ = loop._work(unit, workers.Lane.OTHER)
-        loop._plan(decision, unit, began)
+        decision, _ = loop._work(stack, workers.Lane.OTHER)
+        loop._plan(decision, stack, began)
         self.assertIn(path.rpartition('/')[2], self.a.mapper.mapped)
         self.cloud.forget(self.volume, attachment)
         self.cloud.settle()
@@ -96,8 +96,8 @@ class DeleteTest(base.CloudTestCase):
         for node in self.cloud.nodes.values():
             self.assertEqual({}, node.group.volumes)
             self.assertEqual({}, node.mapper.mapped)
-            self.assertEqual({}, node.exporter.exports)
-            self.assertEqual(set(), node.importer.records())
+            self.assertEqual({}, node.targets.exports)
+            self.assertEqual(set(), node.initiator.records())
         self.assert_no_complaints()
 
     def test_at_rest(self) -> None:
@@ -141,7 +141,7 @@ class DeleteTest(base.CloudTestCase):
         self.cloud.forget(self.volume, attachment)
         self.b.lose_power()
         self.cloud.db.destroy(self.volume)
-        endpoint.answer(self.a.service, messages.Nudge(self.volume))
+        endpoint.answer(self.a.service, messages.Notify(self.volume))
         self.cloud.settle()
         self.assertEqual({}, self.a.group.volumes)
 
@@ -230,7 +230,7 @@ class InPlaceTest(base.CloudTestCase):
         info = self.connect()
         self.assertEqual('iscsi', info['driver_volume_type'])
         data = info['data']
-        export = self.a.exporter.exports[data['target_iqn']]
+        export = self.a.targets.exports[data['target_iqn']]
         grant, = export.grants
         self.assertEqual(
             ('iqn.backup', data['auth_username'], data['auth_password']),
@@ -260,7 +260,7 @@ class InPlaceTest(base.CloudTestCase):
         self.connect()
         self.a.process.loop.run_once(everything=True)
         self.cloud.settle(5)
-        self.assertEqual(1, len(self.a.exporter.exports))
+        self.assertEqual(1, len(self.a.targets.exports))
 
     def test_an_export_that_somebody_takes_away_comes_back(self) -> None:
         """As ``targetctl clear`` does, when its service is restarted."""
@@ -270,10 +270,10 @@ class InPlaceTest(base.CloudTestCase):
             attachment, connector=jsonutils.dumps(self.backup))
         self.cloud.complete(self.volume, attachment)
         self.cloud.settle()
-        granted = dict(self.a.exporter.exports)
-        self.a.exporter.exports.clear()
+        granted = dict(self.a.targets.exports)
+        self.a.targets.exports.clear()
         self.cloud.settle(3)
-        self.assertEqual(granted, self.a.exporter.exports)
+        self.assertEqual(granted, self.a.targets.exports)
 
     def test_leftover_export_goes(self) -> None:
         self.cloud.db.update(self.volume, status='backing-up')
@@ -287,7 +287,7 @@ class InPlaceTest(base.CloudTestCase):
         self.cloud.db.update(self.volume, status='backing-up')
         self.connect()
         self.connect(initiator='iqn.other')
-        export, = self.a.exporter.exports.values()
+        export, = self.a.targets.exports.values()
         self.assertEqual(2, len(export.grants))
         self.assertTrue(self.disconnect())
         self.assertFalse(self.disconnect(initiator='iqn.other'))
@@ -326,7 +326,7 @@ class InPlaceTest(base.CloudTestCase):
         info = connections.connect(self.b.service, self.volume, self.backup)
         self.assertEqual('a:3260', info['data']['target_portal'])
         connections.disconnect(self.b.service, self.volume, self.backup)
-        self.assertEqual({}, self.a.exporter.exports)
+        self.assertEqual({}, self.a.targets.exports)
 
     def test_a_request_is_passed_on_once(self) -> None:
         """Two nodes with different views must not play ping-pong."""

@@ -6,7 +6,7 @@ import ddt
 from oslotest import base
 
 from cinder_dmclone import exceptions
-from cinder_dmclone.host.iscsi import importer
+from cinder_dmclone.host.iscsi import initiator
 from cinder_dmclone import units
 from tests.unit.iscsi import sysfs
 
@@ -14,8 +14,8 @@ IQN = 'iqn.2010-10.org.openstack:dmclone-0123456789abcdef0123456789abcdef'
 SERIAL = '11111111-2222-3333-4444-555555555555'
 OTHER = IQN.replace('0123', 'aaaa')
 PORTAL = '192.0.2.1:3260'
-SOURCE = importer.Source(IQN, PORTAL, SERIAL, units.Bytes(1 << 20),
-                         512, 'user', 'secret')
+SOURCE = initiator.Source(IQN, PORTAL, SERIAL, units.Bytes(1 << 20),
+                          512, 'user', 'secret')
 IDENTITY = {'serial': SERIAL, 'size': 1 << 20, 'block_size': 512,
             'readonly': True}
 AWAY = exceptions.CommandFailed(command='iscsiadm', code=8,
@@ -47,32 +47,32 @@ class ImporterTest(base.BaseTestCase):
         self.sysfs = self.useFixture(sysfs.Sysfs())
         self.clock = Clock()
         self.enterContext(mock.patch(
-            'cinder_dmclone.host.iscsi.importer.time', self.clock))
+            'cinder_dmclone.host.iscsi.initiator.time', self.clock))
         self.iscsi = self.enterContext(mock.patch(
-            'cinder_dmclone.host.iscsi.importer.iscsi', autospec=True))
+            'cinder_dmclone.host.iscsi.initiator.iscsi', autospec=True))
         self.iscsi.identity.return_value = dict(IDENTITY)
         self.iscsi.login.side_effect = self.logged_in()
-        self.importer = importer.Importer()
+        self.initiator = initiator.Initiator()
 
     def logged_in(self, **session):
         return lambda *_args: self.sysfs.add(1, IQN, **session)
 
     def test_login(self):
-        disk = self.importer.login(SOURCE, 15)
-        self.assertEqual(importer.Disk('/dev/sda', '8:0', 'LOGGED_IN'), disk)
+        disk = self.initiator.login(SOURCE, 15)
+        self.assertEqual(initiator.Disk('/dev/sda', '8:0', 'LOGGED_IN'), disk)
         self.iscsi.write_record.assert_called_once_with(
             IQN, SOURCE.portal, 'user', 'secret')
         self.iscsi.identity.assert_called_once_with(IQN, '8:0', mock.ANY)
 
     def test_login_again(self):
         self.sysfs.add(1, IQN)
-        self.importer.login(SOURCE, 15)
+        self.initiator.login(SOURCE, 15)
         self.iscsi.login.assert_not_called()
         self.iscsi.identity.assert_called_once_with(IQN, '8:0', mock.ANY)
 
     def test_login_is_never_killed_early(self):
-        self.importer.login(SOURCE, 1)
-        self.iscsi.login.assert_called_once_with(IQN, importer.LOGIN_SECONDS)
+        self.initiator.login(SOURCE, 1)
+        self.iscsi.login.assert_called_once_with(IQN, initiator.LOGIN_SECONDS)
 
     def test_disk_comes_late(self):
         self.iscsi.login.side_effect = self.logged_in(disk=None)
@@ -82,7 +82,7 @@ class ImporterTest(base.BaseTestCase):
             self.sysfs.add(2, IQN)
 
         self.clock.at[1] = scanned
-        self.assertEqual('/dev/sda', self.importer.login(SOURCE, 15).path)
+        self.assertEqual('/dev/sda', self.initiator.login(SOURCE, 15).path)
         self.iscsi.rescan.assert_not_called()
 
     def test_disk_missed_by_the_first_scan(self):
@@ -93,13 +93,13 @@ class ImporterTest(base.BaseTestCase):
             self.sysfs.add(2, IQN)
 
         self.iscsi.rescan.side_effect = rescan
-        self.assertEqual('/dev/sda', self.importer.login(SOURCE, 15).path)
+        self.assertEqual('/dev/sda', self.initiator.login(SOURCE, 15).path)
 
     def test_no_disk(self):
         self.iscsi.login.side_effect = self.logged_in(disk=None)
         self.iscsi.rescan.side_effect = AWAY
         error = self.assertRaises(exceptions.LoginFailed,
-                                  self.importer.login, SOURCE, 15)
+                                  self.initiator.login, SOURCE, 15)
         self.assertIn('shows no disk', str(error))
         self.iscsi.rescan.assert_called_once_with(IQN, mock.ANY)
         self.assertLess(self.clock.now, 1016)
@@ -108,44 +108,44 @@ class ImporterTest(base.BaseTestCase):
     def test_lender_away(self, error):
         self.iscsi.login.side_effect = error
         raised = self.assertRaises(exceptions.LoginFailed,
-                                   self.importer.login, SOURCE, 15)
+                                   self.initiator.login, SOURCE, 15)
         self.assertIn(error.msg, str(raised))
         self.assertNotIn('secret', str(raised))
 
     def test_no_record(self):
         self.iscsi.write_record.side_effect = AWAY
-        self.assertRaises(exceptions.LoginFailed, self.importer.login,
+        self.assertRaises(exceptions.LoginFailed, self.initiator.login,
                           SOURCE, 15)
         self.iscsi.login.assert_not_called()
 
     def test_session_in_recovery_is_waited_for(self):
         self.sysfs.add(1, IQN, state='FAILED')
         self.clock.at[2] = lambda: self.sysfs.set(1, 'LOGGED_IN')
-        disk = self.importer.relogin(IQN, PORTAL, 15)
+        disk = self.initiator.relogin(IQN, PORTAL, 15)
         self.assertEqual('LOGGED_IN', disk.state)
 
     def test_session_stays_in_recovery(self):
         self.sysfs.add(1, IQN, state='FAILED')
         error = self.assertRaises(exceptions.LoginFailed,
-                                  self.importer.relogin, IQN, PORTAL, 15)
+                                  self.initiator.relogin, IQN, PORTAL, 15)
         self.assertIn('FAILED', str(error))
 
     def test_session_ends_meanwhile(self):
         self.sysfs.add(1, IQN, state='FAILED')
         self.clock.at[2] = lambda: self.sysfs.drop(1)
         error = self.assertRaises(exceptions.LoginFailed,
-                                  self.importer.relogin, IQN, PORTAL, 15)
+                                  self.initiator.relogin, IQN, PORTAL, 15)
         self.assertIn('ended', str(error))
 
     def test_relogin_needs_no_secret(self):
-        self.importer.relogin(IQN, PORTAL, 15)
+        self.initiator.relogin(IQN, PORTAL, 15)
         self.iscsi.login.assert_called_once_with(IQN, 15)
         self.iscsi.write_record.assert_not_called()
         self.iscsi.identity.assert_not_called()
 
     def relogin_fails(self, iqn, portal=PORTAL):
         return str(self.assertRaises(
-            exceptions.LoginFailed, self.importer.relogin, iqn, portal, 15))
+            exceptions.LoginFailed, self.initiator.relogin, iqn, portal, 15))
 
     @ddt.data(AWAY, exceptions.CommandTimeout(command='iscsiadm', seconds=1))
     def test_a_lender_that_is_away_is_asked_once_for_all(self, error):
@@ -155,7 +155,7 @@ class ImporterTest(base.BaseTestCase):
         self.iscsi.login.assert_called_once_with(IQN, mock.ANY)
         self.relogin_fails(OTHER, '192.0.2.2:3260')
         self.assertEqual(2, self.iscsi.login.call_count)
-        self.clock.now += importer.SILENT_SECONDS
+        self.clock.now += initiator.SILENT_SECONDS
         self.relogin_fails(OTHER)
         self.assertEqual(3, self.iscsi.login.call_count)
 
@@ -168,13 +168,13 @@ class ImporterTest(base.BaseTestCase):
         asked = []
         self.iscsi.login.side_effect = meanwhile
         for tries in (1, 2):
-            self.assertEqual(tries > 1, self.importer.silent(PORTAL))
+            self.assertEqual(tries > 1, self.initiator.silent(PORTAL))
             self.relogin_fails(IQN)
             self.assertEqual(tries, len(asked))
-            self.clock.now += importer.SILENT_SECONDS
+            self.clock.now += initiator.SILENT_SECONDS
         self.iscsi.login.side_effect = self.logged_in()
-        self.importer.relogin(IQN, PORTAL, 15)
-        self.assertFalse(self.importer.silent(PORTAL))
+        self.initiator.relogin(IQN, PORTAL, 15)
+        self.assertFalse(self.initiator.silent(PORTAL))
 
     @ddt.data(
         exceptions.CommandFailed(command='iscsiadm', code=24,
@@ -192,44 +192,44 @@ class ImporterTest(base.BaseTestCase):
     def test_verify(self, name, value):
         self.iscsi.identity.return_value[name] = value
         error = self.assertRaises(exceptions.SourceMismatch,
-                                  self.importer.login, SOURCE, 15)
+                                  self.initiator.login, SOURCE, 15)
         self.assertIn(name, str(error))
 
     def test_verify_outdated_size(self):
         self.iscsi.login.side_effect = self.logged_in(sectors=100)
         error = self.assertRaises(exceptions.SourceMismatch,
-                                  self.importer.login, SOURCE, 15)
+                                  self.initiator.login, SOURCE, 15)
         self.assertIn('51200', str(error))
 
     def test_logout(self):
         self.sysfs.add(1, IQN)
         self.iscsi.logout.side_effect = lambda *_args: self.sysfs.drop(1)
-        self.importer.logout(IQN)
+        self.initiator.logout(IQN)
         self.iscsi.delete_record.assert_called_once_with(IQN)
 
     def test_logout_of_nothing(self):
-        self.importer.logout(IQN)
+        self.initiator.logout(IQN)
         self.iscsi.delete_record.assert_called_once_with(IQN)
 
     def test_logout_that_reports_an_error_but_works(self):
         self.sysfs.add(1, IQN)
         self.clock.at[1] = lambda: self.sysfs.drop(1)
         self.iscsi.logout.side_effect = AWAY
-        self.importer.logout(IQN)
+        self.initiator.logout(IQN)
         self.iscsi.delete_record.assert_called_once_with(IQN)
 
     def test_logout_refused(self):
         self.sysfs.add(1, IQN)
         self.iscsi.logout.side_effect = AWAY
         error = self.assertRaises(exceptions.InitiatorUnusable,
-                                  self.importer.logout, IQN)
+                                  self.initiator.logout, IQN)
         self.assertIn('connection timed out', str(error))
         self.iscsi.delete_record.assert_not_called()
 
     def test_lists(self):
         self.sysfs.add(1, IQN)
-        self.assertEqual('8:0', self.importer.disk(IQN).devnum)
-        self.assertIsNone(self.importer.disk(IQN.replace('0', '1')))
+        self.assertEqual('8:0', self.initiator.disk(IQN).devnum)
+        self.assertIsNone(self.initiator.disk(IQN.replace('0', '1')))
 
     @ddt.data(True, False)
     def test_check(self, running):
@@ -238,15 +238,15 @@ class ImporterTest(base.BaseTestCase):
         with mock.patch('pathlib.Path.read_text', autospec=True,
                         return_value=text):
             if running:
-                self.importer.check()
+                self.initiator.check()
             else:
                 self.assertRaises(exceptions.InitiatorUnusable,
-                                  self.importer.check)
+                                  self.initiator.check)
 
     def test_check_initiator(self):
         self.iscsi.initiator_name.side_effect = exceptions.InitiatorUnusable(
             reason='none')
-        self.assertRaises(exceptions.InitiatorUnusable, self.importer.check)
+        self.assertRaises(exceptions.InitiatorUnusable, self.initiator.check)
 
     def test_secret_is_not_shown(self):
         self.assertNotIn('secret', repr(SOURCE))

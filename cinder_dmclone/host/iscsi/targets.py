@@ -55,7 +55,7 @@ class ExportState:
     sessions: frozenset[str]
 
 
-class Exporter:
+class Targets:
     """Exports devices on one portal. Keeps no state: configfs has it all."""
 
     def __init__(self, ip: str, port: int) -> None:

@@ -73,7 +73,7 @@ class _Portal:
         self.silent_until: float | None = None
 
 
-class Importer:
+class Initiator:
     """Logs in and out; sysfs and the node records have what there is."""
 
     def __init__(self) -> None:
@@ -85,14 +85,14 @@ class Importer:
 
         :raises InitiatorUnusable: with a reason of one line
         """
-        self.initiator()
+        self.name()
         # Bound by iscsid, or by systemd in its place until it is needed.
         if '@ISCSIADM_ABSTRACT_NAMESPACE' not in pathlib.Path(
                 '/proc/net/unix').read_text():
             raise exceptions.InitiatorUnusable(reason='iscsid is not running')
 
     @reads
-    def initiator(self) -> str:
+    def name(self) -> str:
         """Name of this node's initiator, in lower case as targets see it."""
         return iscsi.initiator_name()
 
