@@ -148,8 +148,9 @@ class RemoverTest(unittest.TestCase):
             self.addCleanup(owner.kill)
             assert owner.stdout
             self.assertEqual('ready\n', owner.stdout.readline())
-            wait_for('the child', (root / 'pid').exists)
-            child = int((root / 'pid').read_text())
+            pid = root / 'pid'
+            child = int(wait_for('the child', lambda: (
+                pid.exists() and pid.read_text().strip())))
             for _ in range(2):
                 owner.terminate()
             self.assertEqual(128 + 15, owner.wait(60))
