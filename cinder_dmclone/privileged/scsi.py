@@ -8,9 +8,11 @@ another LUN still shows the old ones.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import threading
+import time
 from typing import Any, Callable
 
 from cinder_dmclone import exceptions
@@ -20,6 +22,7 @@ _SG_IO = 0x2285
 _SG_INTERFACE = ord('S')
 _SG_DXFER_FROM_DEV = -3
 _SECONDS = 5
+_PAUSE = 0.01
 
 
 class _Header(ctypes.Structure):
@@ -96,12 +99,7 @@ def _bounded(function: Callable[[], Any], what: str, seconds: float) -> Any:
 
 
 def _identity(path: str) -> dict[str, Any]:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise exceptions.CommandFailed(
-            command=f'open {path}', code=error.errno,
-            stderr=error.strerror) from None
+    fd = _open(path)
     try:
         page = _ask(fd, 'INQUIRY', bytes([0x12, 1, 0x80, 0, 255, 0]), 255)
         mode = _ask(fd, 'MODE SENSE',
@@ -118,6 +116,24 @@ def _identity(path: str) -> dict[str, Any]:
             'size': blocks * block_size,
             'block_size': block_size,
             'readonly': bool(mode[3] & 0x80)}
+
+
+def _open(path: str) -> int:
+    """Open a disk that may be very new.
+
+    It has its entry in sysfs, and a node, before it can be opened: the kernel
+    answers ENXIO until then (``device_add_disk`` in block/genhd.c).
+    """
+    deadline = time.monotonic() + nodes.SECONDS
+    while True:
+        try:
+            return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno != errno.ENXIO or time.monotonic() > deadline:
+                raise exceptions.CommandFailed(
+                    command=f'open {path}', code=error.errno,
+                    stderr=error.strerror) from None
+        time.sleep(_PAUSE)
 
 
 def _ask(fd: int, name: str, command: bytes, length: int) -> bytes:

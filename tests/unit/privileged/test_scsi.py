@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import ctypes
+import errno
+import os
 import threading
 from unittest import mock
 
@@ -99,6 +101,15 @@ class IdentityTest(base.BaseTestCase):
     def test_gone(self):
         self.assertRaises(exceptions.CommandFailed, scsi.identity,
                           '/dev/no-such-disk', '8:0', 5)
+
+    def test_one_that_cannot_be_opened_yet(self):
+        absent = OSError(errno.ENXIO, 'No such device or address')
+        with mock.patch.object(scsi.os, 'open', side_effect=[
+                absent, absent, os.open('/dev/null', os.O_RDONLY)]):
+            self.assertEqual(SERIAL.decode(), self.identity()['serial'])
+        with mock.patch.object(scsi.nodes, 'SECONDS', 0.05):
+            with mock.patch.object(scsi.os, 'open', side_effect=absent):
+                self.assertRaises(exceptions.CommandFailed, self.identity)
 
     def test_another_disk_under_that_name_is_not_asked(self):
         self.ready.side_effect = exceptions.NodeLate('late')
