@@ -232,14 +232,14 @@ class Rounds(base.FunctionalTest):
     def missing(self, lender: str, borrower: str) -> list[str]:
         """What a row relies on, of LVs and tags, and is not on the nodes.
 
-        :param lender: uuid of the LV on node 1
+        :param lender: uuid of the LV on node 1, the volume's id as well
         :param borrower: uuid of the LV on node 2
         """
         return [f'{name} {tag} on {node.name}' for node, name, tag in (
             (self.node1, f'volume-{lender}', 'dmclone.1.lent/'),
             (self.node2, f'volume-{borrower}', 'dmclone.1.from/'),
             (self.node2, f'dmclone-meta-{borrower}',
-             f'dmclone.1.meta/{borrower}/1/'))
+             f'dmclone.1.meta/{lender}/{borrower}/1/'))
             if not any(found.startswith(tag) for found
                        in look.volumes(node).get(name, ()))]
 
