@@ -148,7 +148,7 @@ class TrapsTest(base.NovaTest):
         first, second = self.attachments(server.volume)
         self.assertEqual(['node1', 'node2'], [first[1], second[1]])
         server.wait_more()
-        self.lab.reboot_server(server.id, wait=False)
+        self.lab.act(server.id, 'reboot', {'type': 'HARD'})
         self.assertNotEqual('', self.lab.wait_action(server.id))
         self.assertIn('attachment on node2@dmclone that has to go',
                       self.node1.volume.new_log())
