@@ -78,7 +78,7 @@ def _withdraw(world: World, decision: Decision, known: Facts) -> None:
 
 
 @performs(Action.REVOKE, settles=True)
-def _reclaim(world: World, decision: Decision, known: Facts) -> None:
+def _revoke(world: World, decision: Decision, known: Facts) -> None:
     for tag in decision.lent:
         lender.revoke_loan(world, known.stack, tag)
 

@@ -157,7 +157,7 @@ class Reconciler:
             for lv in self._schedule.at_work(enqueued):
                 if due & {lv, enqueued[lv].tags.volume}:
                     # What called for a look may have come after the last one.
-                    self._schedule.nominate_after(lv)
+                    self._schedule.enqueue_after(lv)
                 del enqueued[lv]
         self._hand_out(self._decide_all(enqueued), enqueued, now)
 

@@ -82,7 +82,7 @@ class Schedule:
         """Those LVs that are worked on: there is nothing to look for."""
         return self._at_work.intersection(lvs)
 
-    def nominate_after(self, lv: LvUuid) -> None:
+    def enqueue_after(self, lv: LvUuid) -> None:
         """Look at an LV when the work on it has ended."""
         self._looks.pop(lv, None)
         self._after.add(lv)

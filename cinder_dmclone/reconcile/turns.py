@@ -20,7 +20,7 @@ class Turns:
     """
 
     def __init__(self, initiator: Initiator) -> None:
-        self._importer = initiator
+        self._initiator = initiator
         # How often each lender was tried, by its portal.
         self._tries: collections.Counter[str] = collections.Counter()
 
@@ -29,7 +29,7 @@ class Turns:
         source = stack.tags.source
         if decision.step is not Action.RECONNECT or stack.disk or not source:
             return None
-        return source.portal if self._importer.silent(source.portal) else None
+        return source.portal if self._initiator.silent(source.portal) else None
 
     def waiting(self, decisions: typing.Mapping[LvUuid, Decision],
                 stacks: typing.Mapping[LvUuid, state.Stack]) -> set[LvUuid]:

@@ -59,7 +59,7 @@ class ScheduleTest(ScheduleTestCase):
         self.plan.rest(LV, 3.0)
         self.assertNotIn(LV, self.plan)
 
-    def test_who_nominates_after_the_look_is_not_forgotten(self) -> None:
+    def test_who_enqueues_after_the_look_is_not_forgotten(self) -> None:
         for after in (lambda: self.plan.rest(LV, 5.0),
                       lambda: self.plan.wait(LV, 5.0, 9.0),
                       lambda: self.plan.hurry(LV, 5.0, 9.0),
@@ -74,7 +74,7 @@ class ScheduleTest(ScheduleTestCase):
         self.plan.nobody([LV, OTHER, 'gone meanwhile'], 5.0)
         self.assertEqual([OTHER], list(self.plan))
 
-    def test_what_is_being_worked_on_can_be_nominated(self) -> None:
+    def test_what_is_being_worked_on_can_be_enqueued(self) -> None:
         self.plan.enqueue(LV, 1.0)
         self.assertTrue(self.plan.begin(LV))
         self.assertFalse(self.plan.begin(LV))
@@ -87,7 +87,7 @@ class ScheduleTest(ScheduleTestCase):
         """An erasure takes minutes."""
         self.plan.begin(LV)
         self.plan.enqueue(LV, 1.0)
-        self.plan.nominate_after(LV)
+        self.plan.enqueue_after(LV)
         self.assertIsNone(self.plan.first())
         self.plan.end(LV, 500.0)
         self.plan.wait(LV, 0.5, 500.0)

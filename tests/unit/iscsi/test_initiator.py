@@ -40,7 +40,7 @@ class Clock:
 
 
 @ddt.ddt
-class ImporterTest(base.BaseTestCase):
+class InitiatorTest(base.BaseTestCase):
 
     def setUp(self):
         super().setUp()

@@ -13,7 +13,7 @@ EXPORT = targets.Export(
     (targets.Grant('iqn.2026-01.org.example:a', 'user', 'secret'),))
 
 
-class ExporterTest(base.BaseTestCase):
+class TargetsTest(base.BaseTestCase):
 
     def setUp(self):
         super().setUp()

@@ -105,7 +105,7 @@ class MessageTest(base.CloudTestCase):
         self.assertEqual(1, len(refused))
         self.assert_data(self.b, path)
 
-    def test_nudges_destroy_nothing(self) -> None:
+    def test_notices_destroy_nothing(self) -> None:
         """H6: a cast in the queue of a dead node never expires."""
         self.relocated()
         for _ in range(3):
@@ -115,7 +115,7 @@ class MessageTest(base.CloudTestCase):
         self.cloud.settle()
         self.assert_settled()
 
-    def test_lost_nudges_delay_nothing_for_ever(self) -> None:
+    def test_lost_notices_delay_nothing_for_ever(self) -> None:
         self.relocated()
         for _ in range(20):
             self.cloud.late.clear()
