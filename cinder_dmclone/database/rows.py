@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
 
 from cinder.objects.fields import VolumeAttachStatus
@@ -83,7 +84,7 @@ class Row:
         """The uuid of the LV that is the volume (``Volume.name_id``)."""
         return LvUuid(self.name_id or self.id)
 
-    @property
+    @functools.cached_property
     def record(self) -> ProviderId:
         """The driver's part, which generation, source and offer are of.
 
@@ -95,7 +96,7 @@ class Row:
     def unreadable(self) -> str | None:
         """Why the driver's part makes no sense here; None if it does."""
         try:
-            ProviderId.parse(self.provider_id)
+            self.record
         except exceptions.CorruptRecord as error:
             return error.msg
         return None

@@ -18,7 +18,6 @@ from oslo_log import log as logging
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import LvUuid
-from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
 from cinder_dmclone.reconcile import actions
@@ -121,8 +120,7 @@ def _bring_up(world: World, stack: state.Stack) -> None:
     # Most LVs have nothing to do; what they are is no secret.
     if _decide(world, stack).step not in _TAKEN:
         return
-    volume = stack.tags.volume or VolumeId(stack.lv)
-    with world.locks.volume(volume, deadlines.LOCK_SECONDS):
+    with world.locks.volume(stack.volume, deadlines.LOCK_SECONDS):
         for _ in range(_MOST_STEPS):
             found = inspect.refresh(world.host, stack.lv)
             needed = _decide(world, found)
@@ -151,8 +149,7 @@ def _log_in(world: World) -> None:
         if not source or source.portal in silent:
             continue
         try:
-            with world.locks.volume(stack.tags.volume or VolumeId(lv),
-                                    deadlines.LOCK_SECONDS):
+            with world.locks.volume(stack.volume, deadlines.LOCK_SECONDS):
                 for _, found in _readers(
                         {lv: inspect.refresh(world.host, lv)}):
                     clones.reconnect(world.host, found)

@@ -298,7 +298,7 @@ class Reconciler:
         """
         lv = stack.lv
         # Almost always the row's id; the row is read under the lock only.
-        volume = stack.tags.volume or VolumeId(lv)
+        volume = stack.volume
         answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
         for _ in range(MAX_STEPS):
             try:
@@ -396,12 +396,10 @@ class Reconciler:
                         ask.node, messages.Show(ask.lv))
                 case Question.AGREE:
                     answers['agreed'][ask.node] = peers.ask(
-                        ask.node, messages.Agree(
-                            stack.tags.volume or VolumeId(lv), here))
+                        ask.node, messages.Agree(stack.volume, here))
                 case Question.CLAIM:
-                    assert stack.tags.volume is not None
                     peers.ask(ask.node, messages.HandOver(
-                        stack.tags.volume, here, self._world.settings.pool))
+                        stack.volume, here, self._world.settings.pool))
         except (exceptions.PeerUnreachable, exceptions.PeerRefused) as error:
             LOG.info('LV %(lv)s waits: %(error)s',
                      {'lv': lv, 'error': error.msg})

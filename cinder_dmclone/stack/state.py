@@ -68,6 +68,14 @@ class Stack:
         return holder.iqn if holder else None
 
     @property
+    def volume(self) -> VolumeId:
+        """The volume it is of, as far as its tags tell: whose lock to take.
+
+        The LV that a volume was made with has the volume's id.
+        """
+        return self.tags.volume or VolumeId(self.lv)
+
+    @property
     def volumes(self) -> tuple[VolumeId, ...]:
         """The volume ids that its tags speak of, the latest first."""
         meta = (self.meta_tag.volume,) if self.meta_tag else ()

@@ -89,7 +89,7 @@ def _locked_show(service, request):
      (reconciler.Reconciler, '_ask'),
      also=((answers.ANSWERS, messages.Show, _locked_show),))
 def _locked_ask(self, found, stack, given, ask=reconciler.Reconciler._ask):
-    volume, locks = stack.tags.volume or stack.lv, self._world.locks._target
+    volume, locks = stack.volume, self._world.locks._target
     if locks._held.get(volume) is locks._scheduler.current():
         return ask(self, found, stack, given)
     with self._world.locks.volume(volume, deadlines.LOCK_SECONDS):
