@@ -104,7 +104,7 @@ def _apply_source(host: Host, stack: Stack, path: str | None,
     assert source is not None
     host.dm.apply(
         str(names.source(stack.lv)),
-        table.Table.single(units.Bytes(source.size).to_sectors(),
+        table.Table.single(source.size.to_sectors(),
                            table.Multipath(path, queue)),
         readonly=True, noflush=True)
 
@@ -132,7 +132,7 @@ def _apply_clone(host: Host, stack: Stack,
                     settings.hydration_batch, region)})
         host.dm.apply(
             str(name), table.Table.single(
-                units.Bytes(source.size).to_sectors(), target))
+                source.size.to_sectors(), target))
     made = host.dm.devices(stack.lv)[str(name)]
     return dataclasses.replace(stack, devices={**stack.devices, name: made})
 
