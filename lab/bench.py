@@ -8,7 +8,8 @@ import statistics
 import sys
 import time
 
-from lab import account, entry, figures, install, kernel, logs, races
+from lab import (account, crowd, entry, figures, install, kernel, logs,
+                 races)
 from lab.account import Cost
 from lab.attached import AttachedVolume
 from lab.figures import Aim, Figure
@@ -31,9 +32,14 @@ def _arguments() -> argparse.Namespace:
                         help='write all figures and samples there, too')
     parser.add_argument('--quick', action='store_true',
                         help='one repetition instead of several')
-    parser.add_argument('--races', action='store_true',
-                        help='measure ways to change a row that others '
-                        'change, on a Galera cluster, and nothing else')
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument('--races', action='store_true',
+                      help='measure ways to change a row that others '
+                      'change, on a Galera cluster, and nothing else')
+    only.add_argument('--crowd', action='store_true',
+                      help='measure a node that hydrates 100 volumes and '
+                      'has lent 100 when their lender dies, and nothing '
+                      'else')
     parser.add_argument('--name', default=entry.lab_name('bench'),
                         help='name of the lab (default: %(default)s)')
     kernel.add_option(parser)
@@ -161,21 +167,23 @@ def _run(args: argparse.Namespace) -> int:
     kernel.use(args.kernel)
     begin = time.monotonic()
     if args.races:
-        found = races.compare(24 if args.quick else 240, _PROGRAM)
-        print('\n'.join([races.HEADING, *map(str, found)]))
+        lines = races.compare(24 if args.quick else 240, _PROGRAM)
+        print('\n'.join([races.HEADING, *map(str, lines)]))
         if args.json:
-            args.json.write_text(races.report(found))
+            args.json.write_text(races.report(lines))
         return 0
-    times = 1 if args.quick else 3
+    times = (1 if args.quick else 3) * (2 if args.crowd else 1)
     # No overwriting of deleted volumes beside a measurement; a paused
     # service is not taken for dead. What a deleted volume had is free only
     # with the next statistics.
-    lab = Lab(args.name, backend={'volume_clear': 'none'},
+    lab = Lab(args.name, nodes=3 if args.crowd else 2,
+              backend={'volume_clear': 'none'},
               default={'service_down_time': 300}, size=Size(disk_gib=500))
     lab.start()
     try:
-        found = Suite(Bench(lab), lab, times).run()
-        release = lab.nodes[0].run('uname -r').stdout.strip()
+        found = (_crowd(lab, times, args.quick) if args.crowd
+                 else Suite(Bench(lab), lab, times).run())
+        release = lab.nodes[-1].run('uname -r').stdout.strip()
     except Exception:
         with entry.undisturbed():
             logs.keep(lab.directory)
@@ -183,13 +191,20 @@ def _run(args: argparse.Namespace) -> int:
     finally:
         with entry.undisturbed():
             lab.stop()
-    print(f'Linux {release}, user-mode; medians of {times} relocations; '
+    print(f'Linux {release}, user-mode; medians of {times}; '
           f'{time.monotonic() - begin:.0f} s')
     print('\n'.join(figures.table(found)))
     if args.json:
         args.json.write_text(figures.report(found, kernel=release,
                                             repetitions=times))
     return 0
+
+
+def _crowd(lab: Lab, times: int, quick: bool) -> list[Figure]:
+    return crowd.measure(
+        lab, (2, 20) if quick else (10, 100), times,
+        lambda text: print(f'{_PROGRAM}: {text}', file=sys.stderr,
+                           flush=True))
 
 
 def main() -> int:
