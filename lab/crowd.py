@@ -41,6 +41,7 @@ class Crowd:
     def grow(self, count: int) -> None:
         """Have so many volumes hydrate on node 2, and on node 3."""
         more = count - len(self._hydrating)
+        self._lab.unlimited()
         with concurrent.futures.ThreadPoolExecutor(_TOGETHER) as pool:
             found = [pool.submit(self._move, home)
                      for home in (1, 2) for _ in range(more)]
@@ -58,7 +59,7 @@ class Crowd:
         volume = self._lab.create_volume(1, node=home)
         at = self._lab.attach_volume(volume, home + 1)
         # It must not end, and costs nothing while nobody uses it.
-        expect(look.message(at.node, at.clone, 'disable_hydration'),
+        expect(look.message(at.node, at.clone, 'hydration_threshold', '0'),
                f'{at.path} does not hydrate')
         return at
 
