@@ -45,15 +45,17 @@ def setup_cfg() -> configparser.ConfigParser:
 def data_files() -> list[tuple[str, str]]:
     """Each file that a system reads: where to, relative; where from."""
     lines = setup_cfg()['files']['data_files'].strip().split('\n')
-    return [(target, source) for target, source in
-            (line.split(' = ') for line in lines)]
+    return [(target, str(source.relative_to(ROOT)))
+            for target, pattern in (line.split(' = ') for line in lines)
+            for source in sorted(ROOT.glob(pattern)) or [ROOT / pattern]]
 
 
 class SetupTestCase(unittest.TestCase):
 
     def test_data_files_exist_where_systems_look_for_them(self):
         self.assertEqual({'etc/cinder/rootwrap.d', 'lib/udev/rules.d',
-                          'lib/systemd/system'},
+                          'lib/systemd/system',
+                          'share/cinder-dmclone/dkms'},
                          {target for target, _ in data_files()})
         for _, source in data_files():
             self.assertTrue((ROOT / source).is_file(), source)

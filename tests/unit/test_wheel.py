@@ -21,7 +21,7 @@ from tests.unit import test_packaging
 ROOT = test_packaging.ROOT
 VERSION = '1.2.3'
 # What of the tree is built; pbr takes some of it from git, if there is one.
-SOURCES = ('cinder_dmclone', 'etc', 'README.md', 'pyproject.toml',
+SOURCES = ('cinder_dmclone', 'dkms', 'etc', 'README.md', 'pyproject.toml',
            'requirements.txt', 'setup.cfg', 'setup.py')
 # As pip calls the backend that pyproject.toml names, without pip, which would
 # download the backend first.
