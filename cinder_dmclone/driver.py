@@ -88,6 +88,8 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         (``VolumeManager.init_host``).
         """
         super().set_initialized()
+        self._world.peers.announce(self._world.settings.node,
+                                   self._world.host.initiator.name())
         # This waits for nobody; to be reached needs the message bus.
         self._loop.start()
         uevents.listen(self._loop.path_failed, self._loop.enqueue_all)

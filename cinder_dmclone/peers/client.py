@@ -15,6 +15,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
+from cinder_dmclone.database import initiators
 from cinder_dmclone.database import services
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
@@ -36,6 +37,7 @@ class Peers:
     def __init__(self, backend: str) -> None:
         self._backend = backend
         self._services = services.Services()
+        self._initiators = initiators.Initiators()
 
     @functools.cached_property
     def _client(self) -> messaging.RPCClient:
@@ -48,6 +50,20 @@ class Peers:
         """The node on a connector's host; None if it has no such backend."""
         node = NodeName(f'{host}@{self._backend}')
         return node if self._services.get(node) else None
+
+    @reads
+    def node_with(self, initiator: str) -> NodeName | None:
+        """The node of this backend that has a connector's initiator, if any.
+
+        Known of those that have been started with this release.
+        """
+        return next((node for node in self._initiators.nodes(initiator)
+                     if node.endswith(f'@{self._backend}')
+                     and self._services.get(node)), None)
+
+    def announce(self, node: NodeName, initiator: str) -> None:
+        """Tell all others which initiator this node has. Idempotent."""
+        self._initiators.announce(initiator, node)
 
     @reads
     def is_up(self, node: NodeName) -> bool:

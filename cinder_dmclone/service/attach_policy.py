@@ -41,7 +41,8 @@ class Placement:
 
 
 def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
-          host: str, peer: NodeName | None, peer_up: bool) -> Placement:
+          host: str, peer: NodeName | None, peer_up: bool,
+          misnamed: NodeName | None = None) -> Placement:
     """How a connector is served by the volume's home node on ``host``.
 
     A volume moves only for a server: an attachment that waits for this
@@ -52,6 +53,8 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     alone says nothing, they run on compute nodes too).
 
     :param peer: the node on the connector's host, if it has this backend
+    :param misnamed: if there is none, the node that the connector's initiator
+        is on: its host has another name in Nova
     """
     asking = connector.get('host')
     waiting = _waiting(row, asking)
@@ -62,8 +65,11 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
             return Placement(How.FRONT if attached else How.LOCAL)
     if broken:
         return Placement(How.REFUSE, why=f'its status is {row.status}')
-    if waiting is not None and waiting.instance is not None and peer:
-        return _for_server(row, waiting, peer, peer_up, host)
+    if waiting is not None and waiting.instance is not None:
+        if peer:
+            return _for_server(row, waiting, peer, peer_up, host)
+        if misnamed and not _own_service(row, misnamed, host):
+            return Placement(How.REFUSE, why=_two_names(asking, misnamed))
     if not connector.get('initiator'):
         return Placement(
             How.REFUSE, why=f'host {asking} has no cinder-volume service '
@@ -114,6 +120,24 @@ def _for_server(row: rows.Row, waiting: rows.Attachment, peer: NodeName,
             'the volume stays where it is')
     return Placement(How.LIVE if live else How.RELOCATE,
                      attachment=waiting.id, peer=peer)
+
+
+def _own_service(row: rows.Row, misnamed: NodeName, host: str) -> bool:
+    """Whether the volume's node asks for itself, though a server waits.
+
+    A server's disk is made anew from an image like this. With
+    ``backend_host`` Cinder's own connectors have another name than the node.
+    """
+    return misnamed.partition('@')[0] == host and _busy(row) is not None
+
+
+def _two_names(asking: str | None, misnamed: NodeName) -> str:
+    name = misnamed.partition('@')[0]
+    return (f'a server on host {asking} asks for it, whose iSCSI initiator is '
+            f'that of node {misnamed}. One host has two names: make host in '
+            f'[DEFAULT] of nova.conf ({asking} now) and host in [DEFAULT] of '
+            f'cinder.conf ({name} now) the same there, see "Nova" on the page '
+            '"Installation" of the documentation')
 
 
 def _busy(row: rows.Row) -> str | None:

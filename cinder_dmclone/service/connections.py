@@ -101,10 +101,12 @@ def _serve(service: Service, row: rows.Row, stack: state.Stack,
 def _place(service: Service, row: rows.Row,
            connector: Connector) -> attach_policy.Placement:
     peers, host = service.world.peers, service.world.settings.host
-    asking = connector.get('host', '')
+    asking, initiator = connector.get('host', ''), connector.get('initiator')
     peer = None if asking == host else peers.node_of(asking)
     peer_up = bool(peer and peers.is_up(peer))
-    return attach_policy.place(row, connector, host, peer, peer_up)
+    misnamed = (peers.node_with(initiator) if initiator and asking
+                and asking != host and not peer else None)
+    return attach_policy.place(row, connector, host, peer, peer_up, misnamed)
 
 
 def _without_room(service: Service, row: rows.Row,
@@ -151,7 +153,7 @@ def _tell_user(row: rows.Row, error: exceptions.DMCloneException) -> None:
     Cinder shows only its own fixed texts there; the reason is in the
     answer to the request.
     """
-    LOG.error('Attaching volume %(volume)s elsewhere failed: %(error)s',
+    LOG.error('Attaching volume %(volume)s failed: %(error)s',
               {'volume': row.id, 'error': error.msg})
     context = cinder_context.RequestContext(
         project_id=row.project, is_admin=True)

@@ -68,8 +68,8 @@ class BadInputTest(base.FunctionalTest):
         self.contents.write(at, 1, 5, BLOCKS // 5)
         self.assertEqual('', self.contents.blocks_difference(at))
 
-    def test_connectors_that_name_nobody(self) -> None:
-        """One of each kind; tests.unit.test_connectors has the others."""
+    def test_connectors_that_name_nobody_or_a_node_wrongly(self) -> None:
+        """One of each kind; unit tests have the others."""
         attachment = self.lab.reserve(self.subject)
         error = self.error_of(
             lambda: self.connect(attachment, host={'name': 'node2'}))
@@ -79,6 +79,11 @@ class BadInputTest(base.FunctionalTest):
             attachment, self.subject, 'node1@dmclone',
             'host elsewhere has no cinder-volume service of this backend',
             'names no iSCSI initiator', host='elsewhere', initiator=None)
+        for node in (1, 2):
+            self.assert_refused(
+                attachment, 'nova.conf (compute.example now)',
+                f'cinder.conf (node{node} now)', **{
+                    **connector(node), 'host': 'compute.example'})
         self.lab.detach_volume(attachment)
         self.assert_usable()
 

@@ -46,6 +46,10 @@ class Peers(ports.Peers):
         node = f'{host}@{cloud.BACKEND}'
         return node if node in self._cloud.nodes else None
 
+    def node_with(self, initiator: str) -> str | None:
+        return next((name for name, node in self._cloud.nodes.items()
+                     if node.initiator.name() == initiator), None)
+
     def is_up(self, node: str) -> bool:
         return self._cloud.nodes[node].reports_in
 

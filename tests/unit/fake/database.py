@@ -29,7 +29,8 @@ from cinder_dmclone.releases import models  # noqa: E402
 CONF = cfg.CONF
 
 TABLES = (models.VolumeAttachment, models.Snapshot, models.Message,
-          models.Volume, models.Service, models.VolumeType)
+          models.Volume, models.Service, models.VolumeType,
+          models.DriverInitiatorData)
 
 _engine: sa.Engine | None = None
 

@@ -30,10 +30,11 @@ def attached(host: str = 'a', id_: str = 'old',
 
 
 def place(found: rows.Row, asking: str = 'b', peer: bool = True,
-          up: bool = True, **connector: typing.Any) -> attach_policy.Placement:
+          up: bool = True, misnamed: str | None = None,
+          **connector: typing.Any) -> attach_policy.Placement:
     return attach_policy.place(
         found, {'host': asking, 'initiator': 'iqn.' + asking} | connector,
-        'a', PEER if peer and asking != 'a' else None, up)
+        'a', PEER if peer and asking != 'a' else None, up, misnamed)
 
 
 class ServerTest(base.TestCase):
