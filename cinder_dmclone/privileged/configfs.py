@@ -12,6 +12,8 @@ from cinder_dmclone.privileged import process
 def mount(target: pathlib.Path) -> None:
     """Mount configfs, unless somebody has: systemd does it, but later.
 
+    A container that may not mount it has to be given the host's.
+
     :param target: what LIO has there once it is loaded
     :raises TargetUnusable: if that does not appear
     """
@@ -22,7 +24,9 @@ def mount(target: pathlib.Path) -> None:
         process.run(['mount', '-t', 'configfs', 'configfs',
                      str(target.parent)], timeout=10)
     except exceptions.CommandFailed as error:
-        failure = error.msg  # perhaps because systemd was faster
+        # Perhaps because systemd was faster.
+        failure = f' ({error.msg})'
     if not target.is_dir():
         raise exceptions.TargetUnusable(
-            reason=f'{target} does not exist. {failure}'.rstrip())
+            reason=f'{target} does not exist{failure}: in a container '
+            f"{target.parent} has to be the host's, bound there.")

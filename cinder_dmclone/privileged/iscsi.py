@@ -7,15 +7,20 @@ place and layout of the installed version, with the operator's defaults of
 iscsid.conf, and the secret is then written into that file. The file is the
 only place where the borrower keeps it; with it the node can log in again
 after a reboot without asking anybody.
+
+Records may belong to another user than root: Kolla gives ``/etc/iscsi`` to
+that of cinder-volume. This daemon has no right to write there
+(CAP_DAC_OVERRIDE), so its commands do, as iscsiadm does: for these two verbs,
+while the capability would be the daemon's for all it ever does.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
-import shutil
-from typing import Any
+from typing import Any, Iterator
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
@@ -55,6 +60,8 @@ _RECORD = {
 }
 _USER = 'node.session.auth.username'
 _PASSWORD = 'node.session.auth.password'
+# No other may have made the draft: the directory need not be root's.
+_REPLACE = 'umask 077; rm -f "$1"; set -C; cat >"$1"; exec mv -fT "$1" "$2"'
 _MUTUAL = ('node.session.auth.username_in', 'node.session.auth.password_in')
 
 
@@ -78,13 +85,25 @@ def initiator_name() -> str:
     return match[1].lower()
 
 
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise exceptions.InitiatorUnusable(
+            reason=f'node record {error.filename}: {error.strerror}'
+            ) from error
+
+
 @privileged.timely(_RECORD_SECONDS, _BEGUN)
+@_explained()
 def write_record(iqn: str, portal: str, user: str, password: str) -> None:
     """Make the node record of a target exist with these credentials.
 
     Durable when it returns.
 
-    :raises CommandFailed, CommandTimeout: if iscsiadm cannot make it
+    :raises CommandFailed, CommandTimeout: if it cannot be made
+    :raises InitiatorUnusable: if it cannot be read
     """
     _check(iqn)
     if not _PORTAL.fullmatch(portal):
@@ -118,8 +137,12 @@ def write_record(iqn: str, portal: str, user: str, password: str) -> None:
 
 
 @privileged.timely(_RECORD_SECONDS, _BEGUN)
+@_explained()
 def delete_record(iqn: str) -> None:
-    """Remove the node records of a target; none is fine."""
+    """Remove the node records of a target; none is fine.
+
+    :raises CommandFailed, CommandTimeout: if that cannot be
+    """
     _check(iqn)
     if _files(iqn):
         # iscsiadm also knows the links from its discovery directories, but
@@ -129,10 +152,10 @@ def delete_record(iqn: str) -> None:
                         timeout=10)
         except exceptions.CommandFailed:
             pass
-    for root in NODES:
-        shutil.rmtree(root / iqn, ignore_errors=True)
-        for link in (root.parent / 'static').glob(f'{iqn},*'):
-            link.unlink(missing_ok=True)
+    left = [path for root in NODES for path in (
+        *root.glob(iqn), *(root.parent / 'static').glob(f'{iqn},*'))]
+    if left:
+        process.run(['rm', '-rf', '--', *map(str, left)], timeout=10)
 
 
 @privileged.timely(_SECONDS, _BEGUN, abroad=True)
@@ -217,15 +240,10 @@ def _replace(path: pathlib.Path, text: str) -> None:
     """
     nodes = path.parents[2]
     draft = nodes.parent / f'.{path.parents[1].name}'
-    draft.unlink(missing_ok=True)
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(fd, 'w') as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(fd)
-    draft.rename(path)
-    for directory in (path.parent, path.parents[1], nodes):
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    process.run(['sh', '-ec', _REPLACE, 'sh', str(draft), str(path)],
+                timeout=10, input=text)
+    for made in (path, path.parent, path.parents[1], nodes):
+        fd = os.open(made, os.O_RDONLY)
         try:
             os.fsync(fd)
         finally:

@@ -121,8 +121,8 @@ class Initiator:
         try:
             iscsi.write_record(source.iqn, source.portal, source.user,
                                source.password)
-        except (exceptions.CommandFailed,
-                exceptions.CommandTimeout) as error:
+        except (exceptions.CommandFailed, exceptions.CommandTimeout,
+                exceptions.InitiatorUnusable) as error:
             raise exceptions.LoginFailed(
                 iqn=source.iqn, portal=source.portal,
                 reason=error.msg) from None

@@ -112,10 +112,12 @@ class InitiatorTest(base.BaseTestCase):
         self.assertIn(error.msg, str(raised))
         self.assertNotIn('secret', str(raised))
 
-    def test_no_record(self):
-        self.iscsi.write_record.side_effect = AWAY
-        self.assertRaises(exceptions.LoginFailed, self.initiator.login,
-                          SOURCE, 15)
+    @ddt.data(AWAY, exceptions.InitiatorUnusable(reason='node record'))
+    def test_no_record(self, error):
+        self.iscsi.write_record.side_effect = error
+        raised = self.assertRaises(exceptions.LoginFailed,
+                                   self.initiator.login, SOURCE, 15)
+        self.assertIn(error.msg, str(raised))
         self.iscsi.login.assert_not_called()
 
     def test_session_in_recovery_is_waited_for(self):

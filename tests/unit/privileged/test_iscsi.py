@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import errno
 import pathlib
 import tempfile
 from unittest import mock
@@ -10,6 +11,7 @@ from oslotest import base
 from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import iscsi
+from cinder_dmclone.privileged import process
 from tests.unit.iscsi import sysfs
 
 IQN = 'iqn.2010-10.org.openstack:dmclone-0123456789abcdef0123456789abcdef'
@@ -44,13 +46,19 @@ class IscsiadmMixin:
         self.nodes = self.root / 'var/nodes'
         self.enterContext(mock.patch.object(
             iscsi, 'NODES', (self.root / 'etc/nodes', self.nodes)))
+        self.run_really = process.run
         self.process = self.enterContext(mock.patch(
             'cinder_dmclone.privileged.process.run', autospec=True,
-            side_effect=self.iscsiadm))
+            side_effect=self.run_or_play))
         self.fails = False
 
-    def iscsiadm(self, argv, timeout, input=None):
+    def run_or_play(self, argv, timeout, input=None):
         self.assertNotIn(SECRET, ' '.join(argv))
+        if argv[0] != 'iscsiadm':
+            return self.run_really(argv, timeout, input)
+        return self.iscsiadm(argv)
+
+    def iscsiadm(self, argv):
         if self.fails:
             raise exceptions.CommandFailed(command=argv[0], code=8,
                                            stderr='away')
@@ -122,10 +130,13 @@ class RecordTest(IscsiadmMixin, base.BaseTestCase):
         self.process.assert_not_called()
 
     def test_interrupted_before_the_secret(self):
+        broken = OSError(errno.EIO, 'Input/output error', 'default')
         with mock.patch.object(iscsi, '_replace', autospec=True,
-                               side_effect=OSError):
-            self.assertRaises(OSError, iscsi.write_record, IQN, PORTAL,
-                              'user', SECRET)
+                               side_effect=broken):
+            error = self.assertRaises(
+                exceptions.InitiatorUnusable, iscsi.write_record, IQN, PORTAL,
+                'user', SECRET)
+        self.assertIn('node record default: Input/output error', str(error))
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
         self.assertIn(SECRET, self.record().read_text())
 

@@ -365,9 +365,16 @@ class LoadTest(base.BaseTestCase):
                 shutil.rmtree(target)
 
     def test_no_configfs(self):
-        self.run_command.side_effect = lambda argv, timeout: None
+        def refused(argv, timeout):
+            if argv[0] == 'mount':
+                raise exceptions.CommandFailed(
+                    command='mount', code=32, stderr='permission denied')
+        self.run_command.side_effect = refused
         with mock.patch.object(lio, 'CONFIGFS', pathlib.Path('/nowhere/x')):
-            self.assertRaises(exceptions.TargetUnusable, lio.load)
+            error = self.assertRaises(exceptions.TargetUnusable, lio.load)
+        self.assertIn('/nowhere/x does not exist (Command mount failed with '
+                      'status 32: permission denied): in a container /nowhere '
+                      "has to be the host's", str(error))
 
     def test_no_rtslib(self):
         with mock.patch.dict('sys.modules', {'rtslib_fb': None}):
