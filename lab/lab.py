@@ -112,9 +112,8 @@ class Lab(Servers):
                            [at, install.cache_directory()], size,
                            settings['kernel'])
             node.volume = VolumeService(
-                node, self.venv, at / 'etc', settings['driver'],
-                settings['backend'], settings['default'], more,
-                settings['native'])
+                node, self.venv, settings['driver'], settings['backend'],
+                settings['default'], more, settings['native'])
             if self.cloud:
                 node.compute = self.cloud.compute(node)
             self.nodes.append(node)
@@ -236,8 +235,6 @@ class Lab(Servers):
         shutil.copy(pathlib.Path(__file__).with_name('faulty.py'),
                     virtualenv.site_packages(self.venv)
                     / 'dmclone_faulty.py')
-        shutil.copytree(virtualenv.CHECKOUT / 'etc', self.directory / 'etc',
-                        dirs_exist_ok=True)
         programs.install(self.directory)
 
     def _start_api(self) -> None:

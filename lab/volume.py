@@ -18,13 +18,7 @@ install -d -o cinder -g cinder /var/lib/cinder /var/lib/cinder/lock
 install -d /etc/cinder/rootwrap.d
 cp "$1"/etc/cinder/rootwrap.d/*.filters \\
     "$1"/etc/os-brick/rootwrap.d/*.filters /etc/cinder/rootwrap.d
-for file in "$2"/cinder/rootwrap.d/*.filters; do
-    [ ! -e "$file" ] || cp "$file" /etc/cinder/rootwrap.d
-done
-for file in "$2"/udev/rules.d/*.rules; do
-    [ ! -e "$file" ] || cp "$file" /etc/udev/rules.d
-done
-udevadm control --reload
+"$1"/bin/cinder-dmclone install-files
 # As a package manager does: a node may lose power soon.
 sync
 '''
@@ -51,15 +45,13 @@ class VolumeService(Daemon):
     up = 'Driver post RPC initialization completed successfully'
     failed = 'Failed to initialize driver'
 
-    def __init__(self, node: Node, venv: pathlib.Path,
-                 etc: pathlib.Path, driver: str,
+    def __init__(self, node: Node, venv: pathlib.Path, driver: str,
                  backend: Mapping[str, object],
                  default: Mapping[str, object],
                  more: config.Sections | None = None,
                  native: bool = False) -> None:
         super().__init__(node, venv)
         self.host = self.title = f'{node.name}@{config.BACKEND}'
-        self._etc = etc
         self._driver = driver
         self._backend = backend
         self._default = default
@@ -72,8 +64,7 @@ class VolumeService(Daemon):
         node.write('/etc/cinder/rootwrap.conf', config.rootwrap(self._venv))
         node.write('/etc/sudoers.d/cinder', config.sudoers(self._venv),
                    0o440)
-        node.run(['sh', '-c', _INSTALL, 'sh', str(self._venv),
-                  str(self._etc)])
+        node.run(['sh', '-c', _INSTALL, 'sh', str(self._venv)])
 
     def configure(self) -> None:
         """Write cinder.conf; start() makes it so."""

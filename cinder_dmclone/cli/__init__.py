@@ -1,134 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
 """``cinder-dmclone``: what an operator does on a node by hand.
 
-``activate`` brings the node's volumes up from its disks alone; run it at
-boot, before nova-compute. ``status`` shows what the node has and why.
+Exit status: 0 if all is well, 1 if something is not, 2 if it could not be
+done or told at all.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
-import shlex
+from importlib import metadata
 import sys
-import typing
 
-from cinder import coordination
-from cinder import objects
-from cinder import utils
-from cinder import version
-from cinder.volume import configuration
-from cinder.volume import driver as cinder_driver
-from oslo_config import cfg
-from oslo_log import log as logging
-from oslo_messaging import opts as messaging_opts
-from oslo_privsep import priv_context
-from tooz import coordination as tooz
+from cinder_dmclone.cli import install_files
 
-from cinder_dmclone.cli import status
-from cinder_dmclone.location import NodeName
-from cinder_dmclone import opts
-from cinder_dmclone import preflight
-from cinder_dmclone.reconcile import activation
-from cinder_dmclone import wiring
-from cinder_dmclone.world import World
-
-CONF = cfg.CONF
-
-# The options of cinder-volume itself that say which backends there are; its
-# modules are not loaded here.
-SERVICE_OPTS = (cfg.StrOpt('volume_driver'), cfg.StrOpt('backend_host'))
-
-
-def worlds(backends: typing.Collection[str]) -> typing.Iterator[World]:
-    """This node's backends that use this driver.
-
-    :param backends: sections to take; all of them if empty
-    """
-    opts.register()
-    # The driver's time limits come from rpc_response_timeout, which a
-    # service has from its first client.
-    CONF.register_opts(dict(messaging_opts.list_opts())[None])
-    for name in backends or CONF.enabled_backends or ():
-        config = configuration.Configuration(
-            [*SERVICE_OPTS, *cinder_driver.volume_opts,
-             *cinder_driver.iser_opts, *opts.all_opts], config_group=name)
-        driver = config.safe_get('volume_driver') or ''
-        if driver.startswith(preflight.DRIVER):
-            here = config.safe_get('backend_host') or CONF.host
-            yield wiring.make_world(config, NodeName(f'{here}@{name}'))
+# The others need Cinder, which takes a second to load, or is in a container.
+_COMMANDS = {
+    'activate': "Bring the node's volumes up from its disks alone; run it at "
+                'boot, before nova-compute.',
+    'status': 'Show what the node has and why.',
+}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns its exit status."""
-    parser = argparse.ArgumentParser(prog='cinder-dmclone',
-                                     description=__doc__)
+    arguments = _parser().parse_args(argv)
+    if arguments.command == install_files.NAME:
+        return install_files.run(arguments)
+    try:
+        from cinder_dmclone.cli import backends
+    except ModuleNotFoundError as error:
+        print(f'cinder-dmclone: {arguments.command} needs what cinder-volume '
+              f'has installed: {error} in {sys.prefix}', file=sys.stderr)
+        return 2
+    return backends.run(arguments.command, arguments.config_file or [],
+                        arguments.backend or [])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog='cinder-dmclone', description='What an operator does on a node '
+        'of the backend by hand.')
+    parser.add_argument('--version', action='version', version=_version())
+    _add_backends(parser, None)
+    commands = parser.add_subparsers(dest='command', required=True,
+                                     metavar='COMMAND')
+    install_files.add_to(commands)
+    for name, what in _COMMANDS.items():
+        _add_backends(commands.add_parser(name, help=what, description=what),
+                      argparse.SUPPRESS)
+    return parser
+
+
+def _add_backends(parser: argparse.ArgumentParser,
+                  default: str | None) -> None:
+    """Options that may be in front of the command and behind it."""
     parser.add_argument('--config-file', action='append', metavar='FILE',
+                        default=default,
                         help='cinder.conf; the usual places by default')
     parser.add_argument('--backend', action='append', metavar='SECTION',
-                        default=[], help='only this backend of cinder.conf')
-    parser.add_argument('command', choices=['activate', 'status'])
-    arguments = parser.parse_args(argv)
-    logging.register_options(CONF)
-    files = [word for name in arguments.config_file or ()
-             for word in ('--config-file', name)]
-    CONF(files, project='cinder', version=version.version_string())
-    logging.setup(CONF, 'cinder')
-    objects.register_all()
-    priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
-    found = list(worlds(arguments.backend))
-    if not found:
-        print('cinder-dmclone: no backend in cinder.conf uses this driver',
-              file=sys.stderr)
-        return 1
-    if arguments.command == 'status':
-        return max(_try(_status, world) for world in found)
+                        default=default,
+                        help='only this backend of cinder.conf')
+
+
+def _version() -> str:
     try:
-        with _locks():
-            return max(_try(_activate, world) for world in found)
-    except tooz.ToozError as error:
-        print('cinder-dmclone: nothing was activated: the locks of '
-              'cinder-volume cannot be had ([coordination] backend_url): '
-              f'{error}', file=sys.stderr)
-        return 1
-
-
-@contextlib.contextmanager
-def _locks() -> typing.Iterator[None]:
-    """The locks that cinder-volume takes, as its own user makes them.
-
-    What root made cinder-volume could not open.
-    """
-    if os.geteuid() == 0:
-        owner = os.stat(CONF.state_path)
-        os.setegid(owner.st_gid)
-        os.seteuid(owner.st_uid)
-    coordination.COORDINATOR.start()
-    try:
-        yield
-    finally:
-        coordination.COORDINATOR.stop()
-
-
-def _try(run: typing.Callable[[World], int], world: World) -> int:
-    """A backend that fails does not keep others from running."""
-    try:
-        return run(world)
-    except Exception as error:
-        print(f'{world.settings.node}: {activation.said(error)}',
-              file=sys.stderr)
-        return 1
-
-
-def _activate(world: World) -> int:
-    problems = activation.activate(world)
-    for lv, why in problems.items():
-        print(f'{lv}: {why}', file=sys.stderr)
-    return 1 if problems else 0
-
-
-def _status(world: World) -> int:
-    for line in status.lines(world.host):
-        print(line)
-    return 0
+        return metadata.version('cinder-dmclone')
+    except metadata.PackageNotFoundError:
+        return 'not installed'

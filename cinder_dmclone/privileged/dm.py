@@ -5,7 +5,7 @@ Questions and small changes go to the kernel directly; a process for each
 would cost most of a relocation. What may wait in the kernel is done by a
 process that can be killed: by one that stands by (``syscalls``), or by
 dmsetup, which waits for udev too. That relies on the rule that keeps udev
-from reading our devices (``56-cinder-dmclone.rules``): without it a source
+from reading our devices (``files/cinder-dmclone.rules``): without it a source
 without a path would keep dmsetup waiting for ever.
 """
 
@@ -30,7 +30,7 @@ UUID_PREFIX = 'CINDER-DMCLONE-'
 _VERBS = frozenset([
     'enable_hydration', 'disable_hydration', 'fail_if_no_path',
     'queue_if_no_path', 'reinstate_path'])
-_MODULES = ('dm-clone', 'dm-delay', 'dm-multipath', 'dm-round-robin')
+MODULES = ('dm-clone', 'dm-delay', 'dm-multipath', 'dm-round-robin')
 
 _NAME = re.compile(r'dmclone-[A-Za-z0-9_.+-]{1,112}')
 _ARGUMENT = re.compile(r'\d+(:\d+)?')
@@ -250,7 +250,7 @@ def status(name: str, flush: bool) -> str:
 def targets() -> list[str]:
     """Target types of the kernel, after loading the modules for ours."""
     try:
-        process.run(['modprobe', '--all', '--quiet', *_MODULES], _SECONDS)
+        process.run(['modprobe', '--all', '--quiet', *MODULES], _SECONDS)
     except exceptions.CommandFailed:
         pass  # built in, or really missing: the list below tells
     return dm_ioctl.versions()

@@ -38,6 +38,7 @@ from cinder_dmclone.sysfs import sessions
 
 CONFIGFS = pathlib.Path('/sys/kernel/config/target')
 DB_ROOT = pathlib.Path('/etc/target')
+MODULES = ('target_core_mod', 'target_core_iblock', 'iscsi_target_mod')
 
 # A change that waits for a stuck backend command holds configfs' own lock:
 # all later ones would wait in the kernel, unkillably. They wait here, and
@@ -89,8 +90,7 @@ def load() -> None:
     # The kernel keeps reservations there, but does not make it.
     for path in (DB_ROOT, DB_ROOT / 'pr'):
         path.mkdir(mode=0o755, exist_ok=True)
-    for module in ('target_core_mod', 'target_core_iblock',
-                   'iscsi_target_mod'):
+    for module in MODULES:
         process.run(['modprobe', module], timeout=10)
     configfs.mount(CONFIGFS)
     with _exclusive(), _explained('iscsi'):

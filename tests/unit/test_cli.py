@@ -33,14 +33,14 @@ from cinder_dmclone import cli
 sys.exit(cli.main(sys.argv[1:]))
 '''
 PROGRAM = '''
-from cinder_dmclone import cli
+from cinder_dmclone.cli import backends
 
 def show(world):
     settings = world.settings
     print(settings.node, world.host.group.name, settings.budget)
     return 0
 
-cli._status = show
+backends._status = show
 ''' + MAIN
 
 # The first backend has lost its volume group; the second takes a lock.

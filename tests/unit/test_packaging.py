@@ -10,7 +10,9 @@ import importlib.metadata
 import io
 import pathlib
 import re
+import shutil
 import sys
+import tempfile
 import typing
 import unittest
 
@@ -19,12 +21,14 @@ from oslo_config import generator
 from oslo_rootwrap import wrapper
 
 from cinder_dmclone import names
-from cinder_dmclone import preflight
 from cinder_dmclone import privileged
+from cinder_dmclone.privileged import dm
+from cinder_dmclone.privileged import lio
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FILTERS = ROOT / 'etc/cinder/rootwrap.d'
-RULE = ROOT / 'etc/udev/rules.d/56-cinder-dmclone.rules'
+FILES = ROOT / 'cinder_dmclone/files'
+FILTER = FILES / 'cinder-dmclone.filters'
+RULE = FILES / 'cinder-dmclone.rules'
 SAMPLE = ROOT / 'etc/cinder-dmclone.conf.sample'
 LV = '3b0c1f8e-6f57-4c6f-9c9b-0d7a3e4b5c6d'
 
@@ -42,22 +46,26 @@ def setup_cfg() -> configparser.ConfigParser:
     return parser
 
 
-def data_files() -> list[tuple[str, str]]:
-    """Each file that a system reads: where to, relative; where from."""
+def prefix_files() -> list[tuple[str, str]]:
+    """Each file below the prefix: where to, relative; where from."""
     lines = setup_cfg()['files']['data_files'].strip().split('\n')
     return [(target, str(source.relative_to(ROOT)))
             for target, pattern in (line.split(' = ') for line in lines)
             for source in sorted(ROOT.glob(pattern)) or [ROOT / pattern]]
 
 
+def data_files() -> list[pathlib.Path]:
+    """Each file of the package that is no module."""
+    return [path for path in FILES.iterdir()
+            if path.is_file() and path.suffix != '.py']
+
+
 class SetupTestCase(unittest.TestCase):
 
-    def test_data_files_exist_where_systems_look_for_them(self):
-        self.assertEqual({'etc/cinder/rootwrap.d', 'lib/udev/rules.d',
-                          'lib/systemd/system',
-                          'share/cinder-dmclone/dkms'},
-                         {target for target, _ in data_files()})
-        for _, source in data_files():
+    def test_files_below_the_prefix_exist(self):
+        self.assertEqual({'share/cinder-dmclone/dkms'},
+                         {target for target, _ in prefix_files()})
+        for _, source in prefix_files():
             self.assertTrue((ROOT / source).is_file(), source)
 
     def test_entry_points_can_be_loaded(self):
@@ -70,10 +78,17 @@ class SetupTestCase(unittest.TestCase):
 
     def test_volumes_are_there_before_servers_are(self):
         unit = configparser.ConfigParser()
-        unit.read(ROOT / 'etc/systemd/cinder-dmclone.service')
-        self.assertIn('nova-compute.service', unit['Unit']['Before'].split())
+        # The last of several lines with one key is what is left here.
+        lines = (FILES / 'cinder-dmclone.service').read_text()
+        unit.read_string('\n'.join(
+            line for line in lines.splitlines() if 'Before=' not in line))
+        before = ' '.join(re.findall('(?m)^Before=(.*)', lines)).split()
+        for service in ('nova-compute', 'openstack-nova-compute',
+                        'devstack@n-cpu', 'kolla-nova_compute-container',
+                        'cinder-volume', 'virtqemud'):
+            self.assertIn(f'{service}.service', before)
         program, verb = unit['Service']['ExecStart'].split()
-        self.assertIn(f"{program.rpartition('/')[2]} = ",
+        self.assertIn(f'{program} = ',
                       setup_cfg()['entry_points']['console_scripts'])
         self.assertEqual('activate', verb)
 
@@ -132,12 +147,23 @@ class SourceTestCase(unittest.TestCase):
                 self.assertNotIn('.entrypoint', path.read_text(), str(path))
 
 
+class ModulesTestCase(unittest.TestCase):
+
+    def test_what_is_loaded_at_boot_is_what_the_driver_loads(self):
+        lines = (FILES / 'modules-load.conf').read_text().splitlines()
+        self.assertEqual([*dm.MODULES, *lio.MODULES],
+                         [line for line in lines if line[0] != '#'])
+
+
 class FilterTestCase(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
         # rootwrap itself adds a filter that lets any privsep-helper through.
-        self.filters = [one for one in wrapper.load_filters([str(FILTERS)])
+        folder = pathlib.Path(self.enterContext(
+            tempfile.TemporaryDirectory()))
+        shutil.copy(FILTER, folder)
+        self.filters = [one for one in wrapper.load_filters([str(folder)])
                         if one.name != 'privsep-helper']
 
     def allowed(self, argv: list[str]) -> bool:
@@ -205,16 +231,6 @@ class UdevRuleTestCase(unittest.TestCase):
     def matched(self, key: str, value: str) -> bool:
         return any(fnmatch.fnmatchcase(value, pattern)
                    for pattern in self.patterns(key))
-
-    def test_runs_between_device_mapper_and_the_first_probe(self):
-        self.assertEqual(
-            ['55-dm.rules', RULE.name, '60-persistent-storage-dm.rules',
-             '60-persistent-storage.rules'],
-            sorted(['60-persistent-storage.rules', '55-dm.rules',
-                    '60-persistent-storage-dm.rules', RULE.name]))
-
-    def test_setup_check_looks_for_this_name(self):
-        self.assertTrue(fnmatch.fnmatchcase(RULE.name, preflight.RULES))
 
     def test_every_jump_has_its_label(self):
         self.assertEqual(set(re.findall('GOTO="(.*?)"', self.text)),

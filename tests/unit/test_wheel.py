@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pip finds in the package when it is built."""
+"""What is built can be installed where there is nothing else, and works."""
 
 from __future__ import annotations
 
@@ -20,32 +20,46 @@ from tests.unit import test_packaging
 
 ROOT = test_packaging.ROOT
 VERSION = '1.2.3'
-# What of the tree is built; pbr takes some of it from git, if there is one.
+# What of the tree is built.
 SOURCES = ('cinder_dmclone', 'dkms', 'etc', 'README.md', 'pyproject.toml',
            'requirements.txt', 'setup.cfg', 'setup.py')
 # As pip calls the backend that pyproject.toml names, without pip, which would
 # download the backend first.
-BUILD = 'import sys; from pbr import build; build.build_wheel(sys.argv[1])'
+BUILD = 'import sys; from pbr import build; build.{}(sys.argv[1])'
+GIT = ('git', '-c', 'user.name=a', '-c', 'user.email=a@b', '-c',
+       'init.defaultBranch=main', '-c', 'safe.directory=*')
 
 
-def build(directory: pathlib.Path) -> pathlib.Path:
-    """The wheel of this tree, made in ``directory`` from a copy."""
-    source = directory / 'source'
-    source.mkdir()
+def run(*words: str | pathlib.Path, cwd: pathlib.Path,
+        **variables: str) -> str:
+    """What a command has said; its failure is the test's."""
+    done = subprocess.run(
+        words, cwd=cwd, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, env={**os.environ, **variables})
+    if done.returncode:
+        raise AssertionError(f'{words} failed:\n{done.stdout}')
+    return done.stdout
+
+
+def copy_sources(directory: pathlib.Path) -> None:
+    """Copy the tree; pbr takes from git what belongs to it."""
+    directory.mkdir()
     for name in SOURCES:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, source / name,
+            shutil.copytree(ROOT / name, directory / name,
                             ignore=shutil.ignore_patterns('__pycache__'))
         else:
-            shutil.copy(ROOT / name, source)
-    done = subprocess.run(
-        [sys.executable, '-c', BUILD, str(directory)], cwd=source, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env={**os.environ, 'PBR_VERSION': VERSION})
-    if done.returncode:
-        raise AssertionError(f'no wheel was built:\n{done.stdout}')
-    wheel, = directory.glob('*.whl')
-    return wheel
+            shutil.copy(ROOT / name, directory)
+
+
+def build(kind: str, source: pathlib.Path, target: pathlib.Path,
+          **variables: str) -> pathlib.Path:
+    """Build a ``wheel`` or an ``sdist``; the file that it is."""
+    target.mkdir()
+    run(sys.executable, '-c', BUILD.format(f'build_{kind}'), target,
+        cwd=source, **variables)
+    made, = target.iterdir()
+    return made
 
 
 class WheelTestCase(unittest.TestCase):
@@ -55,7 +69,13 @@ class WheelTestCase(unittest.TestCase):
         super().setUpClass()
         directory = pathlib.Path(cls.enterClassContext(
             tempfile.TemporaryDirectory()))
-        cls.wheel = cls.enterClassContext(zipfile.ZipFile(build(directory)))
+        source = directory / 'source'
+        copy_sources(source)
+        # Without git, as packages of distributions are built.
+        cls.path = build('wheel', source, directory / 'wheel',
+                         PBR_VERSION=VERSION)
+        cls.directory = directory
+        cls.wheel = cls.enterClassContext(zipfile.ZipFile(cls.path))
         cls.files = set(cls.wheel.namelist())
         cls.metadata = email.message_from_string(
             cls.read('dist-info/METADATA'))
@@ -93,7 +113,13 @@ class WheelTestCase(unittest.TestCase):
             {name for name in self.files if name.endswith('.py')})
 
     def test_data_files_are_there(self):
-        for target, source in test_packaging.data_files():
+        self.assertEqual(
+            {str(path.relative_to(ROOT)): path.read_text()
+             for path in test_packaging.data_files()},
+            {name: self.wheel.read(name).decode() for name in self.files
+             if name.startswith('cinder_dmclone/')
+             and not name.endswith('.py')})
+        for target, source in test_packaging.prefix_files():
             name = pathlib.PurePath(source).name
             self.assertEqual((ROOT / source).read_text(),
                              self.read(f'data/data/{target}/{name}'))
@@ -107,3 +133,48 @@ class WheelTestCase(unittest.TestCase):
             self.assertEqual(
                 dict(line.split(' = ') for line in text.strip().split('\n')),
                 dict(built[group]))
+
+    def test_wheel_from_the_sdist_is_the_same(self):
+        tree = self.directory / 'tree'
+        copy_sources(tree)
+        for words in (('init', '-q'), ('add', '-A'),
+                      ('commit', '-qm', 'all')):
+            run(*GIT, *words, cwd=tree)
+        sdist = build('sdist', tree, self.directory / 'sdist',
+                      PBR_VERSION=VERSION)
+        shutil.unpack_archive(sdist, self.directory / 'unpacked')
+        unpacked, = (self.directory / 'unpacked').iterdir()
+        again = build('wheel', unpacked, self.directory / 'again')
+        self.assertEqual(self.path.name, again.name)
+        with zipfile.ZipFile(again) as wheel:
+            self.assertEqual(self.files, set(wheel.namelist())
+                             - {f'cinder_dmclone-{VERSION}.dist-info/'
+                                'pbr.json'})
+
+    def test_command_works_where_nothing_else_is_installed(self):
+        """On a host whose Cinder is in a container."""
+        place, root = self.directory / 'venv', self.directory / 'root'
+        run(sys.executable, '-m', 'venv', '--without-pip', place,
+            cwd=self.directory)
+        run(sys.executable, '-m', 'pip', '--python', place / 'bin/python',
+            'install', '--no-deps', '--no-index', self.path,
+            cwd=self.directory)
+        rules = root / 'usr/lib/udev/rules.d'
+        rules.mkdir(parents=True)
+        (rules / '55-dm.rules').touch()
+
+        def call(*words: str) -> str:
+            return run(place / 'bin/cinder-dmclone', *words,
+                       cwd=self.directory)
+
+        self.assertEqual(VERSION, call('--version').strip())
+        self.assertEqual(6, call('install-files', '--root', str(root)).count(
+            'installed '))
+        self.assertEqual(5, call('install-files', '--check', '--root',
+                                 str(root)).count('unchanged '))
+        unit = root / 'etc/systemd/system/cinder-dmclone.service'
+        self.assertIn(f'ExecStart={place}/bin/cinder-dmclone activate',
+                      unit.read_text())
+        with self.assertRaisesRegex(AssertionError,
+                                    'activate needs what cinder-volume has'):
+            call('activate')

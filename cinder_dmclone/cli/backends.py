@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands about the backends of this node, as cinder.conf has them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+import typing
+
+from cinder import coordination
+from cinder import objects
+from cinder import utils
+from cinder import version
+from cinder.volume import configuration
+from cinder.volume import driver as cinder_driver
+from oslo_config import cfg
+from oslo_log import log as logging
+from oslo_messaging import opts as messaging_opts
+from oslo_privsep import priv_context
+from tooz import coordination as tooz
+
+from cinder_dmclone.cli import status
+from cinder_dmclone.location import NodeName
+from cinder_dmclone import opts
+from cinder_dmclone import preflight
+from cinder_dmclone.reconcile import activation
+from cinder_dmclone import wiring
+from cinder_dmclone.world import World
+
+CONF = cfg.CONF
+
+# The options of cinder-volume itself that say which backends there are; its
+# modules are not loaded here.
+SERVICE_OPTS = (cfg.StrOpt('volume_driver'), cfg.StrOpt('backend_host'))
+
+
+def worlds(backends: typing.Collection[str]) -> typing.Iterator[World]:
+    """This node's backends that use this driver.
+
+    :param backends: sections to take; all of them if empty
+    """
+    opts.register()
+    # The driver's time limits come from rpc_response_timeout, which a
+    # service has from its first client.
+    CONF.register_opts(dict(messaging_opts.list_opts())[None])
+    for name in backends or CONF.enabled_backends or ():
+        config = configuration.Configuration(
+            [*SERVICE_OPTS, *cinder_driver.volume_opts,
+             *cinder_driver.iser_opts, *opts.all_opts], config_group=name)
+        driver = config.safe_get('volume_driver') or ''
+        if driver.startswith(preflight.DRIVER):
+            here = config.safe_get('backend_host') or CONF.host
+            yield wiring.make_world(config, NodeName(f'{here}@{name}'))
+
+
+def run(command: str, config_files: list[str],
+        backends: list[str]) -> int:
+    """Run one of the commands; returns its exit status."""
+    logging.register_options(CONF)
+    words = [word for name in config_files
+             for word in ('--config-file', name)]
+    try:
+        CONF(words, project='cinder', version=version.version_string())
+    except cfg.Error as error:
+        return fail(str(error).replace('\n', ' '))
+    logging.setup(CONF, 'cinder')
+    objects.register_all()
+    priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
+    found = list(worlds(backends))
+    if not found:
+        return fail('no backend in cinder.conf uses this driver', 1)
+    if command == 'status':
+        return max(_try(_status, world) for world in found)
+    try:
+        with _locks():
+            return max(_try(_activate, world) for world in found)
+    except tooz.ToozError as error:
+        return fail('nothing was activated: the locks of cinder-volume '
+                    'cannot be had ([coordination] backend_url): '
+                    f'{error}', 1)
+
+
+def fail(why: str, code: int = 2) -> int:
+    """Say in one line why nothing was done; returns the exit status."""
+    print(f'cinder-dmclone: {why}', file=sys.stderr)
+    return code
+
+
+@contextlib.contextmanager
+def _locks() -> typing.Iterator[None]:
+    """The locks that cinder-volume takes, as its own user makes them.
+
+    What root made cinder-volume could not open.
+    """
+    if os.geteuid() == 0:
+        owner = os.stat(CONF.state_path)
+        os.setegid(owner.st_gid)
+        os.seteuid(owner.st_uid)
+    coordination.COORDINATOR.start()
+    try:
+        yield
+    finally:
+        coordination.COORDINATOR.stop()
+
+
+def _try(run: typing.Callable[[World], int], world: World) -> int:
+    """A backend that fails does not keep others from running."""
+    try:
+        return run(world)
+    except Exception as error:
+        print(f'{world.settings.node}: {activation.said(error)}',
+              file=sys.stderr)
+        return 1
+
+
+def _activate(world: World) -> int:
+    problems = activation.activate(world)
+    for lv, why in problems.items():
+        print(f'{lv}: {why}', file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _status(world: World) -> int:
+    for line in status.lines(world.host):
+        print(line)
+    return 0
