@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this node lacks to be one of the backend's; nothing is changed."""
+"""What this node lacks to be one of the backend's; nothing is changed.
+
+Each line says what mends it.
+"""
 
 from __future__ import annotations
 
 import functools
-import glob
 import ipaddress
 import os
+import platform
 import shutil
 import typing
 import uuid
@@ -27,15 +30,20 @@ from cinder_dmclone.sysfs import sessions
 
 CONF = cfg.CONF
 
-# Distributions number the rule differently.
-RULES = '*-cinder-dmclone.rules'
-RULE_FOLDERS = ('/etc/udev/rules.d', '/run/udev/rules.d',
-                '/usr/lib/udev/rules.d', '/lib/udev/rules.d')
-
 # What is in front of the name of the class in ``volume_driver``.
 DRIVER = 'cinder_dmclone.'
 
 TARGETS = ('clone', 'delay', 'error', 'linear', 'multipath')
+
+# What udev records of a device for which our rule has run (libdevmapper.h),
+# and of one whose name the rules after it have linked.
+_RULE_RAN = 'E:DM_UDEV_DISABLE_OTHER_RULES_FLAG=1'
+_RULE_LATE = 'S:disk/by-id/dm-'
+
+# The commands that the privileged helper runs, and whose they are.
+_COMMANDS = {'dmsetup': 'dmsetup or device-mapper',
+             'iscsiadm': 'open-iscsi or iscsi-initiator-utils',
+             'lvm': 'lvm2', 'modprobe': 'kmod', 'setpriv': 'util-linux'}
 
 # Bytes: one volume of 1 GiB, and the metadata of one.
 SMALLEST = {'volume_group': oslo_units.Gi,
@@ -49,18 +57,26 @@ def check(host: Host,
           service_opts: typing.Iterable[cfg.Opt]) -> None:
     """Find what is missing on this node, and say all of it; change nothing.
 
-    :param service_opts: those that tell the driver of a backend, as this
-        process has them
+    :param service_opts: see ``problems``
     :raises VolumeBackendAPIException: one line for each problem
     """
+    found = problems(host, service_opts)
+    if found:
+        raise exception.VolumeBackendAPIException(data='\n'.join(found))
+
+
+def problems(host: Host, service_opts: typing.Iterable[cfg.Opt]) -> list[str]:
+    """Without what the backend cannot be served here, one line for each.
+
+    :param service_opts: those that tell the driver of a backend, as this
+        process has them
+    """
     # Commands may say more than one line.
-    problems = [' '.join(line.split()) for check_one in (
+    return [' '.join(line.split()) for check_one in (
         _check_groups, functools.partial(_check_neighbours, service_opts),
         _check_kernel, _check_iscsi, _check_udev, _check_settings,
         _check_commands)
         for line in check_one(host)]
-    if problems:
-        raise exception.VolumeBackendAPIException(data='\n'.join(problems))
 
 
 def _check_groups(host: Host) -> typing.Iterator[str]:
@@ -73,6 +89,9 @@ def _check_groups(host: Host) -> typing.Iterator[str]:
         except exceptions.DMCloneException as error:
             lost[option] = (f'Volume group {group.name} ({option}) cannot be '
                             f'read: {_said(error)}')
+            if 'not found' in error.msg and not isinstance(
+                    error, exceptions.GroupLost):
+                lost[option] += f': vgcreate {group.name} DISK'
             continue
         if report.size < SMALLEST[option]:
             yield (f'Volume group {group.name} ({option}) is too small: it '
@@ -115,8 +134,10 @@ def _said(error: exceptions.DMCloneException) -> str:
 def _check_kernel(host: Host) -> typing.Iterator[str]:
     missing = set(TARGETS) - host.dm.targets()
     for target in sorted(missing):
-        yield (f'The kernel has no device-mapper target "{target}": '
-               f'load or install the module dm-{target}.')
+        yield (f'The kernel {platform.release()} has no device-mapper target '
+               f'"{target}": install its module dm-{target}. On Ubuntu it is '
+               f'in linux-modules-{platform.release()}; the ordinary kernels '
+               'of Debian and RHEL have no dm-clone.')
 
 
 def _check_iscsi(host: Host) -> typing.Iterator[str]:
@@ -128,11 +149,28 @@ def _check_iscsi(host: Host) -> typing.Iterator[str]:
 
 
 def _check_udev(host: Host) -> typing.Iterator[str]:
-    if not any(glob.glob(os.path.join(folder, RULES))
-               for folder in RULE_FOLDERS):
-        yield ('The udev rule 56-cinder-dmclone.rules is not installed: '
-               'without it the host would read tenants\' data. See '
-               '"Installation" in the documentation.')
+    """Look at what the rule does, not for its file.
+
+    The file may be there and not be read, or be that of a container, whose
+    host has udev.
+    """
+    mend = ('the host would read tenants\' data. Run "cinder-dmclone '
+            'install-files" on the host.')
+    try:
+        record = host.dm.probe()
+    except exceptions.DMCloneException as error:
+        yield ('What udev does with the devices of this driver cannot be '
+               f'told, is it running? {_said(error)}')
+        return
+    if not record:
+        yield ('udev has recorded nothing of a device that was made to see '
+               'that: start systemd-udevd; a container needs /run/udev of '
+               'its host.')
+    elif _RULE_RAN not in record:
+        yield f'The udev rule of cinder-dmclone is not in effect: {mend}'
+    elif any(line.startswith(_RULE_LATE) for line in record):
+        yield ('The udev rule of cinder-dmclone runs after the rules that '
+               f'read devices: {mend}')
 
 
 def _check_settings(host: Host) -> typing.Iterator[str]:
@@ -153,5 +191,7 @@ def _check_settings(host: Host) -> typing.Iterator[str]:
 
 
 def _check_commands(_host: Host) -> typing.Iterator[str]:
-    if not shutil.which('setpriv'):
-        yield 'The command setpriv is missing: install util-linux.'
+    path = os.environ.get('PATH', '') + ':/usr/sbin:/sbin'
+    for command, package in _COMMANDS.items():
+        if not shutil.which(command, path=path):
+            yield f'The command {command} is missing: install {package}.'

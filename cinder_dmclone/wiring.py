@@ -33,10 +33,12 @@ CONF = cfg.CONF
 KEY_FILE = 'dmclone.key'
 
 
-def make_host(configuration: typing.Any, node: NodeName) -> Host:
+def make_host(configuration: typing.Any, node: NodeName,
+              key: bytes | None = None) -> Host:
     """What one backend has on this node; needs no control plane.
 
     :param node: ``host@backend``
+    :param key: in place of the node's own, which is made if there is none
     """
     config = configuration
     group = lvm.VolumeGroup(config.volume_group)
@@ -55,7 +57,7 @@ def make_host(configuration: typing.Any, node: NodeName) -> Host:
         max_copies=config.dmclone_max_copies,
         serves_the_full=config.dmclone_no_room == 'serve',
         reserved_percentage=config.reserved_percentage,
-        key=_key())
+        key=_key() if key is None else key)
     meta = config.dmclone_metadata_volume_group
     return Host(
         settings=settings,

@@ -90,8 +90,12 @@ class VolumeService(Daemon):
         self._node.run(['sed', '-i', f's/{self._driver}/{DRIVER}/',
                         '/etc/cinder/cinder.conf'])
         try:
-            return self._node.run(
-                ['sh', '-c', _CLI, 'sh',
-                 f'{self._venv}/bin/cinder-dmclone', verb], timeout=600)
+            return self.run_cli(verb, check=True)
         finally:
             self.configure()
+
+    def run_cli(self, *words: str, check: bool = False) -> Result:
+        """The same with any arguments, and a cinder.conf as it is."""
+        return self._node.run(
+            ['sh', '-c', _CLI, 'sh', f'{self._venv}/bin/cinder-dmclone',
+             *words], check=check, timeout=600)

@@ -17,6 +17,9 @@ from cinder_dmclone.cli import install_files
 _COMMANDS = {
     'activate': "Bring the node's volumes up from its disks alone; run it at "
                 'boot, before nova-compute.',
+    'check': 'Tell what this node lacks, and what mends it, in one line '
+             'each; change nothing. A line that begins with "note:" is about '
+             'what only you can decide, and does not count.',
     'status': 'Show what the node has and why.',
 }
 

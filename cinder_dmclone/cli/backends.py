@@ -21,6 +21,7 @@ from oslo_messaging import opts as messaging_opts
 from oslo_privsep import priv_context
 from tooz import coordination as tooz
 
+from cinder_dmclone.cli import check
 from cinder_dmclone.cli import status
 from cinder_dmclone.location import NodeName
 from cinder_dmclone import opts
@@ -36,8 +37,9 @@ CONF = cfg.CONF
 SERVICE_OPTS = (cfg.StrOpt('volume_driver'), cfg.StrOpt('backend_host'))
 
 
-def worlds(backends: typing.Collection[str]) -> typing.Iterator[World]:
-    """This node's backends that use this driver.
+def configured(backends: typing.Collection[str]
+               ) -> typing.Iterator[tuple[typing.Any, NodeName]]:
+    """The sections of this node's backends that use this driver.
 
     :param backends: sections to take; all of them if empty
     """
@@ -52,30 +54,42 @@ def worlds(backends: typing.Collection[str]) -> typing.Iterator[World]:
         driver = config.safe_get('volume_driver') or ''
         if driver.startswith(preflight.DRIVER):
             here = config.safe_get('backend_host') or CONF.host
-            yield wiring.make_world(config, NodeName(f'{here}@{name}'))
+            yield config, NodeName(f'{here}@{name}')
 
 
 def run(command: str, config_files: list[str],
         backends: list[str]) -> int:
     """Run one of the commands; returns its exit status."""
     logging.register_options(CONF)
+    # What is said on the other is for whoever has called this.
+    CONF.set_default('use_stderr', True)
+    logging.set_defaults(default_log_levels=[
+        *logging.get_default_log_levels(), 'oslo.privsep.daemon=WARN'])
     words = [word for name in config_files
              for word in ('--config-file', name)]
     try:
         CONF(words, project='cinder', version=version.version_string())
     except cfg.Error as error:
-        return fail(str(error).replace('\n', ' '))
+        return fail(' '.join(str(error).split()))
     logging.setup(CONF, 'cinder')
     objects.register_all()
     priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
-    found = list(worlds(backends))
+    found = list(configured(backends))
     if not found:
         return fail('no backend in cinder.conf uses this driver', 1)
+    if command == 'check':
+        return check.run([wiring.make_host(config, node, key=b'')
+                          for config, node in found], SERVICE_OPTS)
+    try:
+        worlds = [wiring.make_world(config, node) for config, node in found]
+    except OSError as error:
+        return fail(f'{error.filename}: {error.strerror}; run it as root or '
+                    'as the user of cinder-volume')
     if command == 'status':
-        return max(_try(_status, world) for world in found)
+        return max(_try(_status, world) for world in worlds)
     try:
         with _locks():
-            return max(_try(_activate, world) for world in found)
+            return max(_try(_activate, world) for world in worlds)
     except tooz.ToozError as error:
         return fail('nothing was activated: the locks of cinder-volume '
                     'cannot be had ([coordination] backend_url): '

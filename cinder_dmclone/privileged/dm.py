@@ -16,6 +16,7 @@ import os
 import pathlib
 import re
 from typing import Any, NamedTuple
+import uuid
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
@@ -46,6 +47,13 @@ SWAP_SECONDS = 1.0
 # What dmsetup tells udev at a resume: DM_UDEV_PRIMARY_SOURCE_FLAG, and that it
 # has made the name itself if need be (libdevmapper.h).
 _RESUME_EVENT = (0x40 | 0x20) << 16
+# One command, in a session of its own: it comes to its end whoever is ended.
+_PROBE = '''
+dmsetup create "$1" --uuid "$2" --table "0 8 error" || exit
+devnum=$(dmsetup info -c --noheadings --separator : -o major,minor "$1")
+cat "/run/udev/data/b$devnum"
+dmsetup remove --retry "$1"
+'''
 # A status that flushes writes the metadata and flushes the data device.
 _FLUSH_SECONDS = 30.0
 
@@ -254,6 +262,25 @@ def targets() -> list[str]:
     except exceptions.CommandFailed:
         pass  # built in, or really missing: the list below tells
     return dm_ioctl.versions()
+
+
+@privileged.context.entrypoint
+def probe() -> str:
+    """What udev records of a device of ours, which is there for a moment.
+
+    :returns: lines of its database (sd_device_get_property_value(3) and
+        ``device_update_db`` in systemd); '' if it recorded nothing
+    :raises CommandTimeout: if udev does not answer
+    """
+    name = f'dmclone-check-{uuid.uuid4()}'
+    try:
+        return process.run(['sh', '-c', _PROBE, 'sh', name, _uuid(name)],
+                           _SECONDS)
+    except exceptions.DMCloneException:
+        if dm_ioctl.ask(dm_ioctl.DEV_STATUS, name):
+            process.run(['dmsetup', 'remove', '--noudevsync', '--retry',
+                         name], _SECONDS)
+        raise
 
 
 @privileged.context.entrypoint

@@ -12,6 +12,7 @@ import functools
 import json
 import pathlib
 import re
+from typing import Any, NamedTuple
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
@@ -21,6 +22,7 @@ from cinder_dmclone.sysfs import block_device
 from cinder_dmclone import units
 
 BACKUPS = pathlib.Path('/etc/lvm/backup')
+DEVICES = pathlib.Path('/etc/lvm/devices')
 
 _SECONDS = 30.0
 # Zeros for a metadata LV of a few hundred MiB on a busy disk.
@@ -106,16 +108,22 @@ def _host_filter() -> list[str]:
     A trailing accept-all is dropped: it is what LVM does anyway, and it would
     accept our devices by their other names.
     """
-    try:
-        text = process.run(['lvm', 'lvmconfig', 'devices/filter'], _SECONDS)
-        patterns = json.loads(text.partition('=')[2])
-    except exceptions.CommandFailed:
-        patterns = []  # not set
-    if isinstance(patterns, str):
-        patterns = [patterns]
+    patterns = _setting('filter')
     if patterns and patterns[-1] in _ACCEPT_ALL:
         patterns = patterns[:-1]
     return patterns
+
+
+def _setting(name: str, *options: str) -> list[str]:
+    """What the host has set in the section ``devices``; [] if nothing."""
+    try:
+        text = process.run(['lvm', 'lvmconfig', *options, f'devices/{name}'],
+                           _SECONDS)
+    except exceptions.CommandFailed:
+        return []  # not set
+    found = json.loads(text.partition('=')[2])
+    return [str(one) for one in (
+        found if isinstance(found, list) else [found])]
 
 
 def _lvm(*words: str) -> str:
@@ -138,6 +146,26 @@ def _no_autoactivation() -> tuple[str, ...]:
 def report(group: str) -> str:
     """The group, its physical and logical volumes, as JSON."""
     return _lvm('fullreport', *_REPORT, _group(group))
+
+
+class Scan(NamedTuple):
+    """What LVM may read on this host: ``global_filter``, or a devices file.
+
+    :ivar disks: the physical volumes that it finds
+    """
+
+    patterns: list[str]
+    devices_file: bool
+    disks: list[str]
+
+
+@privileged.timely(_WAIT_SECONDS, _BEGUN)
+def host_scan() -> tuple[Any, ...]:
+    """The fields of a ``Scan``."""
+    return (_setting('global_filter'),
+            _setting('use_devicesfile', '--typeconfig', 'full') == ['1']
+            and any(DEVICES.glob('*')),
+            _lvm('pvs', '--noheadings', '-o', 'pv_name').split())
 
 
 @privileged.timely(_WAIT_SECONDS, _BEGUN)

@@ -8,6 +8,7 @@ import types
 import typing
 from unittest import mock
 
+from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm
 from cinder_dmclone import preflight
 from tests.unit import base
@@ -50,9 +51,55 @@ class GroupsTest(base.CloudTestCase):
         self.assertIn('512 and of 4096 bytes', found)
 
 
+class UdevTest(base.CloudTestCase):
+    """Records as systemd's udev writes them."""
+
+    BEFORE = ['S:mapper/dmclone-check-x', 'I:3262344', 'E:DM_NAME=dmclone-x']
+    RULE = 'E:DM_UDEV_DISABLE_OTHER_RULES_FLAG=1'
+
+    def problems(self, record: list[str] | Exception) -> list[str]:
+        probe = mock.Mock(side_effect=[record])
+        with mock.patch.object(self.a.mapper, 'probe', probe):
+            return list(preflight._check_udev(self.a.process.world.host))
+
+    def test_a_rule_that_runs_in_time(self) -> None:
+        self.assertEqual([], self.problems([*self.BEFORE, self.RULE]))
+
+    def test_a_rule_that_does_not_run(self) -> None:
+        """It may be installed all the same, and not be read."""
+        found, = self.problems(self.BEFORE)
+        self.assertIn('is not in effect', found)
+        self.assertIn('cinder-dmclone install-files', found)
+
+    def test_a_rule_that_runs_too_late(self) -> None:
+        found, = self.problems([*self.BEFORE, self.RULE,
+                                'S:disk/by-id/dm-name-dmclone-check-x'])
+        self.assertIn('runs after the rules that read', found)
+
+    def test_no_udev(self) -> None:
+        found, = self.problems([])
+        self.assertIn('start systemd-udevd', found)
+        found, = self.problems(exceptions.CommandTimeout(
+            command='sh -c dmsetup', seconds=10.0))
+        self.assertIn('did not end within 10.0 seconds', found)
+
+
+class KernelTest(base.CloudTestCase):
+
+    def test_a_target_that_is_missing(self) -> None:
+        with mock.patch.object(self.a.mapper, 'targets', lambda: {
+                'delay', 'error', 'linear', 'multipath'}):
+            found, = preflight._check_kernel(self.a.process.world.host)
+        self.assertIn('no device-mapper target "clone"', found)
+
+
 class CommandsTest(base.TestCase):
 
-    def test_setpriv(self) -> None:
-        with mock.patch.object(preflight.shutil, 'which', lambda name: None):
-            found, = preflight._check_commands(mock.sentinel.host)
-        self.assertIn('setpriv', found)
+    def test_each_that_is_missing_has_its_package(self) -> None:
+        with mock.patch.object(preflight.shutil, 'which', (
+                lambda name, path: None if name in ('setpriv', 'lvm')
+                else name)):
+            self.assertEqual(
+                ['The command lvm is missing: install lvm2.',
+                 'The command setpriv is missing: install util-linux.'],
+                list(preflight._check_commands(mock.sentinel.host)))

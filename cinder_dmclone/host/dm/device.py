@@ -216,6 +216,16 @@ class DeviceMapper:
         """The target types that the kernel has."""
         return set(dm.targets())
 
+    @reads
+    def probe(self) -> list[str]:
+        """What udev makes of a device of ours: lines of its record.
+
+        One is made for that, of no size, and removed.
+
+        :raises CommandFailed, CommandTimeout: if it cannot be told
+        """
+        return dm.probe().splitlines()
+
 
 def _check_change(device: Device, table: Table) -> None:
     # The constructor of a clone reads the bitmap: loaded over a live one it

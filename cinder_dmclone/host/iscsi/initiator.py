@@ -89,7 +89,8 @@ class Initiator:
         # Bound by iscsid, or by systemd in its place until it is needed.
         if '@ISCSIADM_ABSTRACT_NAMESPACE' not in pathlib.Path(
                 '/proc/net/unix').read_text():
-            raise exceptions.InitiatorUnusable(reason='iscsid is not running')
+            raise exceptions.InitiatorUnusable(
+                reason='iscsid is not running: systemctl enable --now iscsid')
 
     @reads
     def name(self) -> str:

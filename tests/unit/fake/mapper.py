@@ -236,6 +236,9 @@ class Mapper:
     def targets(self) -> set[str]:
         return {'clone', 'delay', 'error', 'linear', 'multipath'}
 
+    def probe(self) -> list[str]:
+        return ['E:DM_UDEV_DISABLE_OTHER_RULES_FLAG=1']
+
     # -- servers and time ---------------------------------------------------
 
     def open(self, path: str) -> None:

@@ -36,6 +36,7 @@ CALLS = (
     (iscsi.logout, IQN, 20.0),
     (iscsi.identity, IQN, '8:0', 10.0),
     (lvm.report, 'vg'),
+    (lvm.host_scan,),
     (lvm.create, 'vg', NAME, 4096, ()),
     (lvm.remove, 'vg', NAME),
     (lvm.retag, 'vg', NAME, ('own',), ()),
@@ -88,7 +89,7 @@ class LateTest(DaemonTestCase):
         self.done.mkdir = self.done
         for module, names in ((lio, ('DB_ROOT', '_check_iqn')),
                               (iscsi, ('_check',)),
-                              (lvm, ('_group', '_volume'))):
+                              (lvm, ('_group', '_volume', '_setting'))):
             for name in names:
                 self.enterContext(mock.patch.object(module, name, self.done))
         self.queued = 0.0
