@@ -61,16 +61,18 @@ def _decide(facts: Facts) -> Decision:
 
 def _without_lv(facts: Facts) -> Decision:
     stack, row = facts.stack, facts.row
+    if not (stack.meta or stack.devices):
+        return Decision(Verdict.REST)
     if row and row.deleted:
         return Decision(Action.ERASE, 'the volume was deleted')
-    if stack.meta or stack.devices:
-        # Teardown removes the data LV last: this is not ours to explain.
-        return Decision(Verdict.REPORT, 'the data LV is gone, what was built '
-                        'on it is still there')
-    return Decision(Verdict.REST)
+    # Teardown removes the data LV last: this is not ours to explain.
+    return Decision(Verdict.REPORT, 'the data LV is gone, what was built '
+                    'on it is still there')
 
 
 def _deleted(facts: Facts, row: rows.Row) -> Decision:
+    if facts.stack.data is None:
+        return _without_lv(facts)
     concerned = (row.owner, row.source, row.offer)
     if facts.here in concerned or not facts.stack.tags.own or (
             facts.stack.tags.lent):

@@ -323,9 +323,13 @@ class Reconciler:
                 return decision, belongs
             if decision.ask and not self._ask(decision, stack, answers):
                 return Decision(Verdict.RETRY, 'a peer does not answer'), None
+        return self._endless(lv, decision), None
+
+    def _endless(self, lv: LvUuid, decision: Decision) -> Decision:
+        """Steps that lead nowhere are a mistake of this program."""
         LOG.error('LV %(lv)s takes no end of steps, the last is %(step)s.',
                   {'lv': lv, 'step': decision.step})
-        return Decision(Verdict.RETRY, 'too many steps'), None
+        return Decision(Verdict.RETRY, 'too many steps')
 
     def _one_step(self, lv: LvUuid, volume: VolumeId,
                   answers: dict[str, typing.Any], lane: workers.Lane

@@ -62,6 +62,7 @@ class CloudTestCase(TestCase):
     def build(self) -> None:
         self.cloud = cloud.Cloud(*self.hosts, **self.options)
         self.addCleanup(self.cloud.db.close)
+        self.addCleanup(self.assert_no_complaints)
         self.a, self.b, *self.others = self.cloud.nodes.values()
         self.volume = self.cloud.create(self.a)
         lv = self.a.group.volumes[names.data_lv(self.volume)]

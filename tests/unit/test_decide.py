@@ -247,6 +247,12 @@ class DecideTest(base.TestCase):
             deleted = dataclasses.replace(row, deleted=True)
             self.assertIs(Action.ERASE, self.step(node, deleted, found))
 
+    def test_21_nothing_is_left_of_a_deleted_volume(self) -> None:
+        for node in (A, B):
+            self.assertIs(Verdict.REST, self.step(
+                node, dataclasses.replace(HYDRATING, deleted=True),
+                dataclasses.replace(stack(Y), data=None)))
+
     def test_22_no_row_not_even_deleted(self) -> None:
         """H3: a wrong or empty database deletes nothing."""
         for found in (stack(X, OWN_X), stack(X, OWN_X, LENT_Y),

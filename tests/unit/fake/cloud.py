@@ -12,8 +12,10 @@ from oslo_serialization import jsonutils
 from cinder_dmclone.database import rows
 from cinder_dmclone.database.volumes import RowStore
 from cinder_dmclone.peers import client
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone.ports import Host
 from cinder_dmclone.reconcile import activation
+from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.service.base import Service
@@ -32,6 +34,18 @@ from tests.unit.fake import storage
 
 BACKEND = 'dmclone'
 POOL = 'pool'
+
+
+class Reconciler(reconciler.Reconciler):
+    """One whose steps have to lead somewhere."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process.world, spawn=process.spawn)
+        self._node = process.node
+
+    def _endless(self, lv: LvUuid, decision: Decision) -> Decision:
+        self._node.complain(f'{lv} takes no end of steps: {decision}')
+        return super()._endless(lv, decision)
 
 
 class Process:
@@ -63,7 +77,7 @@ class Process:
             host=host, rows=port('rows', self.make_rows()),
             peers=port('peers', self.make_peers()),
             locks=port('locks', self.make_locks()), clock=node.cloud.clock)
-        self.loop = reconciler.Reconciler(self.world, spawn=self.spawn)
+        self.loop = Reconciler(self)
         self.service = Service(self.world, self.loop)
         self.endpoint = endpoint.Endpoint(self.service)
 
