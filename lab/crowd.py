@@ -20,7 +20,7 @@ from lab.show import expect
 # Looks at a lender that is away are rarest from the second minute on.
 _MINUTE = 60
 # Requests that are under way at once while volumes are attached.
-_TOGETHER = 4
+_TOGETHER = 6
 # The service and what runs as root for it: ticks of each, and of its
 # children that have ended (proc(5), stat: utime, stime, cutime, cstime).
 _TICKS = (r'for pid in $(pgrep -f "cinder-volume|privsep"); do '
@@ -44,10 +44,10 @@ class Crowd:
         self._lab.unlimited()
         with concurrent.futures.ThreadPoolExecutor(_TOGETHER) as pool:
             found = [pool.submit(self._move, home)
-                     for home in (1, 2) for _ in range(more)]
+                     for _ in range(more) for home in (1, 2)]
             for each in concurrent.futures.as_completed(found):
                 each.result()
-        self._hydrating += [each.result() for each in found[:more]]
+        self._hydrating += [each.result() for each in found[::2]]
         for node in (self._node, self._borrower):
             clones = [name for name in look.devices(node)
                       if name.startswith('dmclone-clone-')]
