@@ -20,6 +20,10 @@ _COMMANDS = {
     'check': 'Tell what this node lacks, and what mends it, in one line '
              'each; change nothing. A line that begins with "note:" is about '
              'what only you can decide, and does not count.',
+    'deactivate': 'Remove all devices, sessions and exports of this node and '
+                  'keep what is on its disks; "activate" brings them up '
+                  'again. Refused while anybody uses one. Stop cinder-volume '
+                  'first.',
     'status': 'Show what the node has and why.',
 }
 

@@ -27,6 +27,7 @@ from cinder_dmclone.location import NodeName
 from cinder_dmclone import opts
 from cinder_dmclone import preflight
 from cinder_dmclone.reconcile import activation
+from cinder_dmclone.reconcile import deactivation
 from cinder_dmclone import wiring
 from cinder_dmclone.world import World
 
@@ -89,9 +90,13 @@ def run(command: str, config_files: list[str],
         return max(_try(_status, world) for world in worlds)
     try:
         with _locks():
-            return max(_try(_activate, world) for world in worlds)
+            if command == 'activate':
+                return max(_try(_activate, world) for world in worlds)
+            # If anything is in use nothing is changed.
+            return (max(_try(_refuse, world) for world in worlds)
+                    or max(_try(_deactivate, world) for world in worlds))
     except tooz.ToozError as error:
-        return fail('nothing was activated: the locks of cinder-volume '
+        return fail(f'nothing was {command}d: the locks of cinder-volume '
                     'cannot be had ([coordination] backend_url): '
                     f'{error}', 1)
 
@@ -130,10 +135,26 @@ def _try(run: typing.Callable[[World], int], world: World) -> int:
 
 
 def _activate(world: World) -> int:
-    problems = activation.activate(world)
-    for lv, why in problems.items():
+    return _tell(activation.activate(world).items())
+
+
+def _refuse(world: World) -> int:
+    lines = deactivation.in_use(world.host)
+    for line in lines:
+        fail(f'{world.settings.node}: {line}. Nothing was changed.')
+    return int(bool(lines))
+
+
+def _deactivate(world: World) -> int:
+    return _tell(deactivation.deactivate(world).items())
+
+
+def _tell(problems: typing.Iterable[tuple[str, str]]) -> int:
+    failed = 0
+    for lv, why in problems:
+        failed = 1
         print(f'{lv}: {why}', file=sys.stderr)
-    return 1 if problems else 0
+    return failed
 
 
 def _status(world: World) -> int:

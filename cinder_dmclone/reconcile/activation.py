@@ -53,7 +53,7 @@ def decide(host: str, stack: state.Stack) -> Decision:
     if not tags.own or tags.copy:
         return Decision(Verdict.WAIT,
                         'whether it is the volume, the row knows')
-    if tags.source and not stack.assembled:
+    if tags.source and (not stack.assembled or _fails(stack)):
         return Decision(Action.ASSEMBLE)
     if tags.lent:
         missing = tuple(loan for tag in tags.lent
@@ -63,6 +63,15 @@ def decide(host: str, stack: state.Stack) -> Decision:
         return Decision(Verdict.REST)
     front = names.front(host, stack.lv)
     return Decision(Action.CONSUMERS, make=frozenset([front]))
+
+
+def _fails(stack: state.Stack) -> bool:
+    """Whether a server's reads would fail and not wait for the lender.
+
+    So a deactivation leaves a source that was interrupted. For those who read
+    over iSCSI it is meant.
+    """
+    return not (stack.queues or stack.served_only or stack.tags.lent)
 
 
 def activate_volumes(host: Host) -> dict[str, str]:

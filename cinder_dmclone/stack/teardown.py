@@ -6,6 +6,7 @@ from __future__ import annotations
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
+from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack.state import Stack
 
 
@@ -48,13 +49,52 @@ def strip(host: Host, stack: Stack) -> None:
         if stack.is_open(name):
             raise exceptions.DeviceBusy(device=name)
     quiesce(host, stack)
+    _drop_consumers(host, stack)
+    dismantle(host, stack)
+
+
+def _drop_consumers(host: Host, stack: Stack) -> None:
+    """Remove what exports the consumers, them, and the gate below them."""
     for iqn in stack.exports:
         host.targets.remove(iqn)
     for name in (*stack.of_kind(*names.CONSUMERS),
                  *(name for kind in names.GATE
                    for name in stack.of_kind(kind))):
         host.dm.remove(str(name))
-    dismantle(host, stack)
+
+
+def put_away(host: Host, stack: Stack) -> None:
+    """Remove all devices over an LV; with what is kept they come back.
+
+    What stays is what a power cut leaves too: the LVs with their tags and
+    metadata, and the node record with its password. In this order no more is
+    lost at any point than a power cut there would lose, and in the end
+    nothing:
+
+    * Exports and consumers first: from then on nobody writes. A consumer that
+      was closed has no write under way, for the last close waits for them.
+    * The flush then makes durable what was written, and the clone's record of
+      the regions that were. Without it a region would be read from the lender
+      again, as it was before it was written. It needs nothing of the lender.
+    * Only then the copying is stopped. What it copies after the flush is
+      copied again.
+    * The rest as ``dismantle`` says, so that nothing hangs. A source that
+      fails I/O in the end queues again before it has a consumer
+      (``clones.assemble``).
+
+    :raises DeviceBusy: if somebody uses a consumer; nothing was changed
+    """
+    for name in stack.of_kind(*names.CONSUMERS):
+        if stack.is_held(name):
+            raise exceptions.DeviceBusy(device=name)
+    _drop_consumers(host, stack)
+    if stack.assembled:
+        consumers.flush(host, stack)
+    quiesce(host, stack)
+    if stack.iqn:
+        host.initiator.disconnect(stack.iqn)
+    host.dm.remove(str(names.clone(stack.lv)))
+    host.dm.remove(str(names.source(stack.lv)))
 
 
 def erase(host: Host, stack: Stack) -> None:

@@ -59,6 +59,15 @@ def activate(world):
 activation.activate = activate
 '''
 
+# The second backend has a volume that is in use.
+USED = '''
+from cinder_dmclone.reconcile import deactivation
+
+deactivation.in_use = lambda host: (
+    ['volume x: in use'] if host.group.name == 'two' else [])
+deactivation.deactivate = lambda world: print(world)
+'''
+
 
 class CommandLineTest(base.TestCase):
 
@@ -88,6 +97,12 @@ class CommandLineTest(base.TestCase):
                       done.stderr)
         self.assertIn('after a power cut', done.stderr)
         self.assertNotIn('Traceback', done.stderr)
+
+    def test_what_is_in_use_keeps_all_from_being_deactivated(self) -> None:
+        done = self.call(USED + MAIN, 'deactivate')
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        self.assertIn('cinder-dmclone: other@second: volume x: in use. '
+                      'Nothing was changed.', done.stderr)
 
     def test_locks_that_cannot_be_had(self) -> None:
         """Without them cinder-volume might be changing the same volumes."""

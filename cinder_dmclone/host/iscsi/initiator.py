@@ -198,10 +198,18 @@ class Initiator:
 
         Nothing may use the disk any more. Bounded also with the lender away.
 
-        :raises InitiatorUnusable: if the session cannot be ended now; the
-            node record is kept then, try again later. That happens after
-            iscsid was restarted while the lender was away: it refuses until
-            the lender has answered once.
+        :raises InitiatorUnusable: see ``disconnect``; the node record is kept
+            then
+        """
+        self.disconnect(iqn)
+        iscsi.delete_record(iqn)
+
+    def disconnect(self, iqn: str) -> None:
+        """End the session; ``relogin`` brings it back. Idempotent.
+
+        :raises InitiatorUnusable: if the session cannot be ended now, try
+            again later. That happens after iscsid was restarted while the
+            lender was away: it refuses until the lender has answered once.
         """
         reason = 'its session did not end'
         try:
@@ -212,7 +220,6 @@ class Initiator:
         if not self._gone(iqn, time.monotonic() + GONE_SECONDS):
             raise exceptions.InitiatorUnusable(
                 reason=f'cannot log out of {iqn}: {reason}')
-        iscsi.delete_record(iqn)
 
     def _login(self, iqn: str, portal: str, deadline: float) -> Disk:
         reason = 'the session shows no disk'

@@ -161,10 +161,13 @@ class Initiator:
                 iqn=source.iqn, reason=f'{shown} instead of {wanted}')
 
     def logout(self, iqn: str) -> None:
+        self.disconnect(iqn)
+        self.records_.pop(iqn, None)
+
+    def disconnect(self, iqn: str) -> None:
         # Ending a session whose lender is away is how stuck I/O comes back.
         reachable = self._target(iqn) is not None
         devnum = self.sessions_.pop(iqn, None)
-        self.records_.pop(iqn, None)
         for found in self._node.mapper.mapped.values():
             if devnum and reachable and found.queues(devnum) and (
                     self._needed(found)):

@@ -209,6 +209,12 @@ class InitiatorTest(base.BaseTestCase):
         self.initiator.logout(IQN)
         self.iscsi.delete_record.assert_called_once_with(IQN)
 
+    def test_disconnect_keeps_the_way_back(self):
+        self.sysfs.add(1, IQN)
+        self.iscsi.logout.side_effect = lambda *_args: self.sysfs.drop(1)
+        self.initiator.disconnect(IQN)
+        self.iscsi.delete_record.assert_not_called()
+
     def test_logout_of_nothing(self):
         self.initiator.logout(IQN)
         self.iscsi.delete_record.assert_called_once_with(IQN)
