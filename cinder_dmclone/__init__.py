@@ -7,6 +7,7 @@ and never in a circle (``tests/unit/test_layers.py`` reads this map)::
     9 driver          Cinder's face
     9 cli             what an operator does on a node by hand
     9 wiring          from cinder.conf to what the code works on
+    9 opts            the options of cinder.conf
     9 preflight       what this node lacks
 
     8 service         what Cinder and the other nodes call
@@ -30,7 +31,6 @@ and never in a circle (``tests/unit/test_layers.py`` reads this map)::
     0 units           sizes that know what they count
     0 deadlines       how long a call may take, and who waits for whom
     0 settings        what the operator chose
-    0 opts            the options of cinder.conf
     0 releases        what Cinder's releases name differently
     0 exceptions      errors, and what to do about them
     0 files           what the systems of a node read of ours, and where

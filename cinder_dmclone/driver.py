@@ -59,9 +59,14 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         self._stats_source: capacity.Stats
         self._server: typing.Any = None
 
-    @staticmethod
-    def get_driver_options() -> list[cfg.Opt]:
-        return opts.all_opts
+    @classmethod
+    def get_driver_options(cls) -> list[cfg.Opt]:
+        return [*opts.all_opts, *cls._get_oslo_driver_opts(
+            'volume_backend_name', 'target_ip_address', 'target_port',
+            'target_prefix', 'volume_clear', 'volume_clear_size',
+            'volume_clear_ionice', 'volume_dd_blocksize',
+            'reserved_percentage', 'filter_function',
+            'goodness_function')]
 
     # -- service ------------------------------------------------------------
 

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of a backend section in ``cinder.conf``."""
+"""Options in ``cinder.conf``: of a backend, and of the privileged helper."""
 
 from __future__ import annotations
+
+import copy
 
 from cinder import objects
 from cinder.volume import configuration
 from oslo_config import cfg
+from oslo_privsep import priv_context
+
+from cinder_dmclone import privileged
 
 # Cinder's driver modules name objects that exist only after this.
 objects.register_all()
@@ -66,5 +71,22 @@ def register(conf: cfg.ConfigOpts = cfg.CONF) -> None:
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
-    """What ``oslo.config.opts`` offers to generators."""
-    return [('dmclone', dmclone_opts)]
+    """What ``oslo.config.opts`` offers to generators and validators.
+
+    A backend's section inherits what is in ``[backend_defaults]``; a validator
+    knows the sections of backends by that group.
+    """
+    return [(configuration.SHARED_CONF_GROUP, dmclone_opts),
+            (privileged.SECTION, _privileged_opts())]
+
+
+def _privileged_opts() -> list[cfg.Opt]:
+    """oslo.privsep's own, with our defaults."""
+    found = {opt.name: copy.deepcopy(opt) for opt in priv_context.OPTS}
+    found['capabilities'].default = privileged.CAPABILITIES
+    threads = found['thread_pool_size']
+    threads.default, threads.sample_default = privileged.THREADS, None
+    threads.help = ('The number of threads of the privileged helper. '
+                    f'{privileged.ABROAD} of them at most wait for another '
+                    'node.')
+    return list(found.values())

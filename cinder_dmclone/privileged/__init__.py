@@ -15,29 +15,29 @@ from oslo_privsep import priv_context
 
 from cinder_dmclone import exceptions
 
-_SECTION = 'cinder_dmclone_privileged'
+SECTION = 'cinder_dmclone_privileged'
+
+# Commands that we run get all capabilities of root back when they start. The
+# daemon itself only works on files of root, with two exceptions: LIO wants
+# CAP_SYS_ADMIN for CHAP (iscsi_target_configfs.c), and this code may lie where
+# only the service's user can read.
+CAPABILITIES = [capabilities.CAP_SYS_ADMIN,
+                capabilities.CAP_DAC_READ_SEARCH]
 
 context = priv_context.PrivContext(
-    'cinder_dmclone',
-    cfg_section=_SECTION,
-    pypath=f'{__name__}.context',
-    # Commands that we run get all capabilities of root back when they start.
-    # The daemon itself only works on files of root, with two exceptions: LIO
-    # wants CAP_SYS_ADMIN for CHAP (iscsi_target_configfs.c), and this code
-    # may lie where only the service's user can read.
-    capabilities=[capabilities.CAP_SYS_ADMIN,
-                  capabilities.CAP_DAC_READ_SEARCH])
+    'cinder_dmclone', cfg_section=SECTION, pypath=f'{__name__}.context',
+    capabilities=CAPABILITIES)
 
 # One thread per CPU is privsep's default. Ours wait rather than compute: for
 # a login to a lender that is away, 11 s, or for a command that is stuck in
 # the kernel. Those that wait for another node leave some to the rest, which
 # so never waits for them. (A second daemon would do that too, for 40 MB more
 # beside each backend, and a rule for rootwrap.)
-_THREADS = 24
-_ABROAD = 16
-cfg.CONF.set_default('thread_pool_size', _THREADS, group=_SECTION)
+THREADS = 24
+ABROAD = 16
+cfg.CONF.set_default('thread_pool_size', THREADS, group=SECTION)
 
-_turns = threading.BoundedSemaphore(_ABROAD)
+_turns = threading.BoundedSemaphore(ABROAD)
 
 _Function = typing.Callable[..., typing.Any]
 

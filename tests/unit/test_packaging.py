@@ -7,7 +7,6 @@ import ast
 import configparser
 import fnmatch
 import importlib.metadata
-import io
 import pathlib
 import re
 import shutil
@@ -16,8 +15,6 @@ import tempfile
 import typing
 import unittest
 
-from oslo_config import cfg
-from oslo_config import generator
 from oslo_rootwrap import wrapper
 
 from cinder_dmclone import names
@@ -29,7 +26,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILES = ROOT / 'cinder_dmclone/files'
 FILTER = FILES / 'cinder-dmclone.filters'
 RULE = FILES / 'cinder-dmclone.rules'
-SAMPLE = ROOT / 'etc/cinder-dmclone.conf.sample'
 LV = '3b0c1f8e-6f57-4c6f-9c9b-0d7a3e4b5c6d'
 
 
@@ -200,19 +196,6 @@ class FilterTestCase(unittest.TestCase):
                 {'socket': '/tmp/../etc/privsep.sock/x'}):
             self.assertFalse(self.allowed(self.command(**changed)), changed)
         self.assertFalse(self.allowed([*self.command(), '--help']))
-
-
-class SampleTestCase(unittest.TestCase):
-
-    def test_sample_is_current(self):
-        """``tox -e genconfig`` writes it."""
-        conf = cfg.ConfigOpts()
-        generator.register_cli_opts(conf)
-        conf(['--config-file', str(
-            ROOT / 'etc/oslo-config-generator/cinder-dmclone.conf')])
-        fresh = io.StringIO()
-        generator.generate(conf, output_file=fresh)
-        self.assertEqual(SAMPLE.read_text(), fresh.getvalue())
 
 
 class UdevRuleTestCase(unittest.TestCase):

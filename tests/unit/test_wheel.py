@@ -99,6 +99,17 @@ class WheelTestCase(unittest.TestCase):
         self.assertEqual({'cinder'},
                          self.required('cinder') - self.required())
 
+    def test_metadata_is_what_an_index_shows(self):
+        self.assertEqual(
+            ['the cinder-dmclone authors', 'Apache-2.0', ['cinder'],
+             'text/markdown'],
+            [self.metadata['Author'], self.metadata['License-Expression']
+             or self.metadata['License'],
+             self.metadata.get_all('Provides-Extra'),
+             self.metadata['Description-Content-Type']])
+        self.assertIn('Environment :: OpenStack',
+                      self.metadata.get_all('Classifier'))
+
     def test_everything_else_is_required(self):
         lines = (ROOT / 'requirements.txt').read_text().splitlines()
         self.assertEqual(

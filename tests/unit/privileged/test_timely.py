@@ -190,5 +190,5 @@ class TurnsTest(DaemonTestCase):
         iscsi.logout(IQN, 20.0)
 
     def test_there_are_threads_for_the_rest(self) -> None:
-        self.assertLess(privileged._ABROAD,
+        self.assertLess(privileged.ABROAD,
                         privileged.context.conf.thread_pool_size)
