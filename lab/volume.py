@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Mapping
 
-from lab import config
+from lab import config, container
 from lab.agent import Result
 from lab.daemon import Daemon
 from lab.node import Node
@@ -57,6 +57,8 @@ class VolumeService(Daemon):
         self._default = default
         self._more = more
         self._native = native
+        # Whether it is started in what is to it a container of Kolla's.
+        self.contained = False
 
     def install(self) -> None:
         node = self._node
@@ -76,13 +78,17 @@ class VolumeService(Daemon):
     def prepare(self) -> None:
         self._node.run(['install', '-d', '-o', 'cinder', '-g', 'cinder',
                         '/run/cinder'])
+        if self.contained:
+            self._node.run(container.CONFIGFS)
 
     def command(self) -> list[str]:
         # cinder/monkey_patch.py
         choice = f'OS_CINDER_DISABLE_EVENTLET_PATCHING={self._native}'
-        return ['env', choice, 'setpriv', '--reuid', 'cinder', '--regid',
-                'cinder', '--init-groups', f'{self._venv}/bin/cinder-volume',
-                '--config-file', '/etc/cinder/cinder.conf']
+        command = ['env', choice, 'setpriv', '--reuid', 'cinder', '--regid',
+                   'cinder', '--init-groups',
+                   f'{self._venv}/bin/cinder-volume', '--config-file',
+                   '/etc/cinder/cinder.conf']
+        return container.inside(command) if self.contained else command
 
     def cli(self, verb: str) -> Result:
         """Run the command of an operator: ``cinder-dmclone VERB``."""
