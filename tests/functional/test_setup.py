@@ -95,10 +95,10 @@ class SetupTest(base.FunctionalTest):
     @environment.only_long
     def test_a_service_that_cannot_start_says_why(self) -> None:
         self.node2.volume.stop()
-        self.undo('mountpoint -q /sys/kernel/config || mount -t configfs '
-                  'configfs /sys/kernel/config')
-        self.node2.run('umount /sys/kernel/config')
+        self.undo('pidof iscsid || iscsid')
+        self.node2.run('kill $(pidof iscsid); while pidof iscsid; do '
+                       'sleep 0.1; done')
         error = self.assertRaises(LabError, self.node2.volume.start, True)
         self.assertIn('failed to initialize', str(error))
-        self.assertIn('is configfs mounted?', self.node2.volume.new_log())
+        self.assertIn('iscsid is not running', self.node2.volume.new_log())
         self.node2.volume.stop()
