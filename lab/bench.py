@@ -9,7 +9,7 @@ import sys
 import time
 
 from lab import (account, crowd, entry, figures, install, kernel, logs,
-                 races)
+                 races, virtualenv)
 from lab.account import Cost
 from lab.attached import AttachedVolume
 from lab.figures import Aim, Figure
@@ -195,8 +195,9 @@ def _run(args: argparse.Namespace) -> int:
           f'{time.monotonic() - begin:.0f} s')
     print('\n'.join(figures.table(found)))
     if args.json:
-        args.json.write_text(figures.report(found, kernel=release,
-                                            repetitions=times))
+        args.json.write_text(figures.report(
+            found, commit=virtualenv.commit(), kernel=release,
+            repetitions=times))
     return 0
 
 

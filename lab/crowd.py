@@ -6,6 +6,7 @@ Node 2 hydrates volumes of node 1 and has lent as many to node 3.
 from __future__ import annotations
 
 import concurrent.futures
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -26,6 +27,9 @@ _TOGETHER = 6
 _TICKS = (r'for pid in $(pgrep -f "cinder-volume|privsep"); do '
           'cat /proc/$pid/stat; done 2>/dev/null')
 _TICK = 0.01
+
+# A path that works, among those of a device (multipath_status, dm-mpath.c).
+_PATH = re.compile(r' \d+:\d+ A ')
 
 Samples = dict[str, list[float]]
 
@@ -64,7 +68,7 @@ class Crowd:
         return at
 
     def bring_back(self) -> float:
-        """Switch node 1 on again; seconds until all of it can be read."""
+        """Switch node 1 on again; seconds until there are paths to all."""
         begin = time.monotonic()
         self._lender.start()
         self._lender.wait_booted()
@@ -74,19 +78,20 @@ class Crowd:
         return time.monotonic() - begin
 
     def _pathless(self) -> list[str]:
-        """Sources on node 2 that have no path (dm-mpath.c: A is active)."""
+        """Sources on node 2 that have no path."""
         status = look.by_device(look.dmsetup(
             self._node, 'status', '--noflush'))
         return [name for name, text in status.items()
                 if name.startswith('dmclone-source-')
-                and ' A ' not in text.partition(' multipath ')[2][-40:]]
+                and not _PATH.search(text)]
 
     def away(self, times: int) -> tuple[Samples, Samples]:
         """Attach with node 1 there, then without it.
 
         :returns: seconds of each attach as usual and with node 1 dead, by
-            where the volume is; processor time (s) of the dead node's first
-            minute and of the one that follows, and reports missed meanwhile
+            where the volume is; processor time (s) while node 1 is dead and
+            volumes are attached, and of the minute that follows, and reports
+            missed meanwhile
         """
         usual = self._attaches(times)
         self._lender.power_cut()
@@ -96,10 +101,10 @@ class Crowd:
         before = self._processor()
         dead = self._attaches(times)
         time.sleep(max(0.0, start + _MINUTE - time.monotonic()))
-        cost['first'] = [self._processor() - before]
+        cost['attaching'] = [self._processor() - before]
         before = self._processor()
         time.sleep(_MINUTE)
-        cost['then'] = [self._processor() - before]
+        cost['minute'] = [self._processor() - before]
         due = (time.monotonic() - start) / self._interval()
         cost['missed'] = [max(0.0, due - 1 - (self._reports() - begin))]
         return ({f'usual, {where}': seconds
@@ -157,14 +162,15 @@ def measure(lab: Lab, counts: tuple[int, int], times: int,
         found.append(Figure(
             f'reports missed, {count} volumes', costs[count]['missed'][0],
             aim=Aim(1, most=True)))
-        found.append(Figure(f'lender back until read, {count}', back, 's'))
+        found.append(Figure(f'paths back, {count} volumes', back, 's'))
     few, many = counts
     return found + [
-        figures.ratio(f'processor time, {what} minute, {many} by {few}',
+        figures.ratio(f'processor time, {what}, {many} by {few}',
                       str(many), str(few),
                       {str(count): costs[count][key] for count in counts},
                       's', Aim(many / few, most=True))
-        for what, key in (('first', 'first'), ('second', 'then'))]
+        for what, key in (('attaching', 'attaching'),
+                          ('second minute', 'minute'))]
 
 
 def _attach(count: int, samples: Samples) -> list[Figure]:

@@ -16,6 +16,12 @@ _SKIP = shutil.ignore_patterns(
     '*.egg-info')
 
 
+def commit() -> str:
+    """What is checked out, with a mark if it was changed since."""
+    return run('git', '-C', str(CHECKOUT), 'describe', '--always', '--dirty',
+               check=False).stdout.strip()
+
+
 def site_packages(venv: pathlib.Path) -> pathlib.Path:
     """Where a virtualenv keeps its packages."""
     return next(iter(venv.glob('lib/python3.*/site-packages')))
