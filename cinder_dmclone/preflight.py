@@ -135,9 +135,9 @@ def _check_kernel(host: Host) -> typing.Iterator[str]:
     missing = set(TARGETS) - host.dm.targets()
     for target in sorted(missing):
         yield (f'The kernel {platform.release()} has no device-mapper target '
-               f'"{target}": install its module dm-{target}. On Ubuntu it is '
-               f'in linux-modules-{platform.release()}; the ordinary kernels '
-               'of Debian and RHEL have no dm-clone.')
+               f'"{target}": modprobe dm-{target}. If there is no such '
+               'module, the page "Kernels" of the documentation names the '
+               'package, or the recipe, for your distribution.')
 
 
 def _check_iscsi(host: Host) -> typing.Iterator[str]:
