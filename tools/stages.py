@@ -31,7 +31,6 @@ WORK = ROOT / '.tox'
 LOGS = WORK / 'logs'
 BOOTSTRAP = WORK / 'bootstrap'
 RESULTS = WORK / 'functional-results'
-SIMULATION = WORK / 'simulation-results'
 TOX = 'tox>=4.11,<5'
 PYTHON = '/usr/bin/python3'
 # Tests in labs run in so many of them at once: a lab often waits.
@@ -41,6 +40,8 @@ IN_LABS = {'functional': 40.0, 'nova': 80.0}
 # What needs no lab, and seconds that it takes. The simulation is divided
 # within itself, see tests/simulation/test_explore.py.
 UNIT = {'pep8': 5.0, 'cover': 60.0, 'docs': 10.0, 'releasenotes': 3.0}
+# The same, but as root.
+AS_ROOT = {'devstack': 10.0}
 # The unit tests beside Cinder's older releases; ``cover`` has the newest.
 OLDER_RELEASES = {'py3-2025.1': 100.0, 'py3-2026.1': 100.0}
 # How much of a failed stage's log is shown.
@@ -266,22 +267,23 @@ class InLabs:
                       f'tests/{self.name}', *words)
 
 
-def simulation(run: Run) -> None:
-    """The simulator, with what the unit tests have installed."""
+def beside_unit(run: Run, name: str) -> None:
+    """The tests of one folder, with what the unit tests have installed."""
     binaries = WORK / 'cover/bin'
     if not (binaries / 'stestr').exists():
         execute('cover', [*tox_command('cover'), '--notest'])
-    _results(binaries, SIMULATION)
-    # The order of sets is part of a schedule.
-    run.tests('simulation',
+    results = WORK / f'{name}-results'
+    _results(binaries, results)
+    # The order of sets is part of a schedule of the simulation.
+    run.tests(name,
               ['env', 'PYTHONHASHSEED=0',
-               *stestr(binaries, SIMULATION, '--test-path',
-                       'tests/simulation', 'run')],
-              stestr(binaries, SIMULATION, 'last', '--subunit'))
+               *stestr(binaries, results, '--test-path', f'tests/{name}',
+                       'run')],
+              stestr(binaries, results, 'last', '--subunit'))
 
 
 def unit(run: Run, wanted: Collection[str]) -> None:
-    """Whatever needs no root: the stages wanted, and the simulation."""
+    """Whatever needs no lab: the stages wanted, and the simulation."""
     with run.stage('bootstrap'):
         try:
             bootstrap()
@@ -295,7 +297,9 @@ def unit(run: Run, wanted: Collection[str]) -> None:
     if 'cover' in wanted:
         run.tests('cover', tox_command('cover'),
                   stestr(WORK / 'cover/bin', ROOT, 'last', '--subunit'))
-    simulation(run)
+    beside_unit(run, 'simulation')
+    if 'devstack' in wanted:
+        beside_unit(run, 'devstack')
     for name in OLDER_RELEASES:
         if name in wanted:
             run.tests(name, tox_command(name),
@@ -367,7 +371,8 @@ def run_stages(run: Run, arguments: argparse.Namespace) -> None:
     stages = {title: each.stage() for title, each in labs.items()}
     if not asked:
         stages['unit'] = shares.Stage('unit', {
-            **UNIT, **(OLDER_RELEASES if arguments.long else {})})
+            **UNIT, **({} if arguments.unit else AS_ROOT),
+            **(OLDER_RELEASES if arguments.long else {})})
     number, count = arguments.share
     mine = shares.divide(stages.values(), count)[number - 1]
     if not asked:
