@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 import uuid
 
-from lab import look
+from lab import CommandError, look
 from tests.functional import base
 from tests.functional import environment
 
@@ -95,6 +95,34 @@ class BootTest(base.FunctionalTest):
         self.wait_complete(volume)
         self.assert_holds(image, at)
         self.assertEqual('', content.blocks_difference(used))
+
+    def test_everything_is_put_away_and_comes_back(self) -> None:
+        self.volume(self.node2)
+        volume, image = self.filled(self.node1)
+        at = self.attach_slowly(volume, self.node1, self.node2)
+        image.write(at, 3, 20, BLOCKS // 21)
+        self.assert_hydrating(at)
+        self.node2.volume.stop()
+        volumes = look.volumes(self.node2)
+        with self.node2.hold(at.path):
+            before = self.devices(self.node2)
+            error = self.assertRaises(CommandError, self.node2.volume.cli,
+                                      'deactivate')
+            self.assertIn(f'volume {volume}: {at.path} is in use: stop its '
+                          'server or detach the volume', str(error))
+            self.assertEqual(before, self.devices(self.node2))
+        for _ in range(2):
+            self.node2.volume.cli('deactivate')
+            self.assertEqual([], [name for name in self.devices(self.node2)
+                                  if name.startswith('dmclone-')])
+            self.assertEqual(({}, []), (look.sessions(self.node2),
+                                        look.targets(self.node2)))
+            self.assertEqual(volumes, look.volumes(self.node2))
+        self.node2.volume.cli('activate')
+        self.assertEqual('', image.blocks_difference(at))
+        self.start_services(self.node2)
+        self.wait_complete(volume)
+        self.assert_holds(image, at)
 
     @environment.only_long
     def test_a_lender_lends_again_at_boot(self) -> None:
