@@ -54,6 +54,8 @@ devnum=$(dmsetup info -c --noheadings --separator : -o major,minor "$1")
 cat "/run/udev/data/b$devnum"
 dmsetup remove --retry "$1"
 '''
+# It is asked when a service starts, perhaps with the machine: udev is busy.
+_PROBE_SECONDS = 60.0
 # A status that flushes writes the metadata and flushes the data device.
 _FLUSH_SECONDS = 30.0
 
@@ -275,7 +277,7 @@ def probe() -> str:
     name = f'dmclone-check-{uuid.uuid4()}'
     try:
         return process.run(['sh', '-c', _PROBE, 'sh', name, _uuid(name)],
-                           _SECONDS)
+                           _PROBE_SECONDS)
     except exceptions.DMCloneException:
         if dm_ioctl.ask(dm_ioctl.DEV_STATUS, name):
             process.run(['dmsetup', 'remove', '--noudevsync', '--retry',
