@@ -128,7 +128,8 @@ class PagesTest(base.TestCase):
         for said, expected in (
                 ('unchanged /etc/a\nunchanged /etc/b', False),
                 ('unchanged /etc/a\ninstalled /etc/b', True),
-                ('changed /etc/a (what it was: /etc/.a.old)', True)):
+                ('changed /etc/a (what it was: /etc/.a.old)', True),
+                ('removed /etc/b', True)):
             self.assertEqual(str(expected), template(
                 '{{ %s }}' % changed).render(files={'stdout': said}))
 
