@@ -87,10 +87,12 @@ def _filter() -> str:
     ``global_filter`` stays in force beside it.
     """
     # An imported disk has no name of ours, but the exporter's as its model.
+    # The kernel makes partitions of what looks like their table in a tenant's
+    # data.
     imported = sorted(
         model.parent.parent.name for model in SYS_BLOCK.glob(
             'sd*/device/model') if _model(model).startswith('dmclone'))
-    disks = [f'r!^/dev/({"|".join(imported)})$!'] if imported else []
+    disks = [f'r!^/dev/({"|".join(imported)})[0-9]*$!'] if imported else []
     return 'devices/filter=' + json.dumps([_REJECT, *disks, *_host_filter()])
 
 

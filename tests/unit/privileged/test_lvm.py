@@ -209,7 +209,7 @@ class HostConfigurationTest(test_dm.Case):
         (self.sys / 'sdd/device/model').mkdir(parents=True)  # unreadable
         self.run_.return_value = 'filter=["a|.*|"]'
         self.assertEqual(
-            'devices/filter=["r!dmclone-!", "r!^/dev/(sdb|sdc)$!"]',
+            'devices/filter=["r!dmclone-!", "r!^/dev/(sdb|sdc)[0-9]*$!"]',
             lvm._filter())
 
     def test_a_single_pattern(self) -> None:
