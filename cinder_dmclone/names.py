@@ -27,8 +27,11 @@ UUID_PREFIX = 'CINDER-DMCLONE-'
 META_PREFIX = 'dmclone-meta-'
 IQN_MARK = 'dmclone-'
 
-# RFC 3720, 3.2.6; LIO makes a directory of it.
-_INITIATOR = re.compile(r'(iqn|eui|naa)\.[!-.0-~]{1,219}', re.IGNORECASE)
+# RFC 3720, 3.2.6, as far as rtslib takes it (normalize_wwn in its utils.py);
+# LIO makes a directory of it.
+_INITIATOR = re.compile(
+    r'iqn\.[0-9]{4}-[01][0-9]\.(?=.*\.)[!-.0-^`-~]{1,211}|'
+    r'naa\.[125c-f][0-9a-f]{15}|eui\.[0-9a-f]{16}', re.IGNORECASE)
 
 _UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 _DM_NAME = re.compile(

@@ -20,6 +20,7 @@ _ENTER = f'''
 own=/run/container
 mkdir -p $own/config $own/lvm
 mount --bind /sys/kernel/config $own/config
+umount --recursive --lazy /sys
 mount -t sysfs sysfs /sys
 mount --bind $own/config /sys/kernel/config
 mount -t tmpfs tmpfs $own/lvm

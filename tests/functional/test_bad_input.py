@@ -215,9 +215,9 @@ class BadInputTest(base.FunctionalTest):
     def test_secrets_are_in_no_log(self) -> None:
         moving = self.volume(self.node1)
         attachment = self.lab.reserve(self.subject)
-        info = self.connect(
-            attachment, host='glance1', initiator='iqn.2026-01.lab:glance1'
-            )['connection_info']
+        initiator = 'iqn.2026-01.lab.dmclone:glance1'
+        info = self.connect(attachment, host='glance1', initiator=initiator
+                            )['connection_info']
         at = self.attach_slowly(moving, self.node1, self.node2)
         secrets = self._secrets()
         self.assertIn(info['auth_password'], secrets)

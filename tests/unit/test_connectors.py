@@ -30,7 +30,7 @@ class ConnectorsTest(base.TestCase):
         ('host as a text', {'host': 7, 'initiator': INITIATOR}),
         ('initiator', {'host': 'glance1', 'initiator': 5}),
         ('initiator', {'host': 'glance1',
-                       'initiator': 'iqn.2026-01.lab:a/../../b'}),
+                       'initiator': 'iqn.2026-01.org.lab:a/../../b'}),
         ('initiator', {'host': 'node1', 'initiator': [INITIATOR]}))
     @ddt.unpack
     def test_one_that_names_nobody(

@@ -58,10 +58,13 @@ class NamesTest(base.TestCase):
 
     def test_an_initiator_is_a_name_and_no_path(self) -> None:
         for good in ('iqn.1993-08.org.debian:01:cad181614cec',
-                     'IQN.2020-01.org.Host:A_b', 'eui.02004567A425678D'):
+                     'IQN.2020-01.org.Host:A-b', 'eui.02004567A425678D'):
             self.assertTrue(names.is_initiator(good), good)
-        for bad in (None, 5, ['iqn.a'], '', 'host', 'iqn.', 'iqn.a/../b',
-                    'iqn.a b', 'iqn.a\n', 'iqn.ü', 'iqn.' + 'a' * 220):
+        begin = 'iqn.2020-01.org.'
+        for bad in (None, 5, [begin + 'a'], '', 'host', begin[:4],
+                    begin + 'a/../b', begin + 'a b', begin + 'a\n',
+                    begin + 'ü', begin + 'a_b', begin + 'a' * 220,
+                    'iqn.2020-01.org:a', 'iqn.org.a', 'eui.0200', 'naa.host'):
             self.assertFalse(names.is_initiator(bad), bad)
 
     def test_a_chap_name_is_taken_as_it_is(self) -> None:
