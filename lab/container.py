@@ -14,7 +14,7 @@ from collections.abc import Sequence
 OWNER = 'cinder:cinder'
 
 # On the host, where systemd has mounted it.
-CONFIGFS = ('mountpoint -q /sys/kernel/config || '
+CONFIGFS = ('modprobe configfs; mountpoint -q /sys/kernel/config || '
             'mount -t configfs configfs /sys/kernel/config')
 _ENTER = f'''
 own=/run/container
