@@ -99,17 +99,16 @@ class Node:
         self._end()
         self.directory.mkdir(parents=True, exist_ok=True)
         self._make_disks()
+        argv = self._network.argv(*self._command())
+        with self.console_log.open('a') as log:
+            log.write(_SWITCHED_ON)
+        self._group.start(argv, self.console_log)
+        self._on = True
+
+    def _command(self) -> list[str]:
+        """The command line that starts its kernel."""
         (self.directory / 'uml').mkdir()
-        number = self.number
-        env = {
-            'NODE': str(number), 'PORT': str(agent.PORT),
-            'MGMT': f'{self.mgmt_address}/24',
-            'DATA': f'{self.data_address}/24',
-            'AGENT': str(agent.build(install.cache_directory())),
-            'SHARE': ':'.join(str(share) for share in self._shares),
-            'DISK': self.disk,
-        }
-        argv = self._network.argv(
+        return [
             'sh', '-c', ALARMED, 'sh',
             *kernel.choose(self._kernel_name).command(),
             f'mem={self._size.memory_mib}M',
@@ -118,19 +117,26 @@ class Node:
             self._interface(0, 'data'), self._interface(1, 'mgmt'),
             'con=null', 'con0=fd:0,fd:1', 'ssl=null', 'noreboot', 'quiet',
             f'uml_dir={self.directory}/uml', f'umid={self.name}',
-            *(f'{key}={value}' for key, value in env.items()))
-        with self.console_log.open('a') as log:
-            log.write(_SWITCHED_ON)
-        self._group.start(argv, self.console_log)
-        self._on = True
+            f'DISK={self.disk}', *self._told()]
+
+    def _told(self) -> list[str]:
+        """The kernel's parameters that are for what boots."""
+        shares = ':'.join(map(str, self._shares))
+        return [f'NODE={self.number}', f'PORT={agent.PORT}',
+                f'MGMT={self.mgmt_address}/24',
+                f'DATA={self.data_address}/24',
+                f'AGENT={agent.build(install.cache_directory())}',
+                f'SHARE={shares}']
+
+    def _mac(self, index: int) -> str:
+        # Without an address of its own an interface gets another one at each
+        # boot, and whoever knew the old one cannot reach the node for up to
+        # a minute.
+        return f'52:54:00:99:{index:02x}:{self.number:02x}'
 
     def _interface(self, index: int, bridge: str) -> str:
-        # Without an address of its own it gets another one at each boot,
-        # and whoever knew the old one cannot reach the node for up to a
-        # minute.
-        mac = f'52:54:00:99:{index:02x}:{self.number:02x}'
         return (f'vec{index}:transport=tap,ifname={bridge}{self.number},'
-                f'mac={mac},depth=128,gro=1')
+                f'mac={self._mac(index)},depth=128,gro=1')
 
     def _attached(self) -> list[str]:
         """The kernel's parameters that give it its disks."""

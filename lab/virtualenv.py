@@ -54,12 +54,21 @@ def _copy_scripts(layer: pathlib.Path, path: pathlib.Path) -> None:
 def install_checkout(base: pathlib.Path, path: pathlib.Path,
                      scratch: pathlib.Path) -> None:
     """Install this checkout into the virtualenv as a packager would."""
+    _pip(base, scratch, '--python', str(path / 'bin/python'), 'install',
+         '--force-reinstall')
+
+
+def build_wheel(base: pathlib.Path, scratch: pathlib.Path) -> None:
+    """Put the wheel of this checkout into the folder ``wheels``."""
+    _pip(base, scratch, 'wheel', '--wheel-dir', str(scratch / 'wheels'))
+
+
+def _pip(base: pathlib.Path, scratch: pathlib.Path, *words: str) -> None:
     # Built from a copy: a build writes into its source tree.
     source = scratch / 'source'
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(CHECKOUT, source, symlinks=True, ignore=_SKIP)
     env = {**os.environ, 'PBR_VERSION': '0.0.1.dev0'}
-    run(str(base / 'bin/pip'), '--python', str(path / 'bin/python'),
-        'install', '--quiet', '--no-deps', '--no-build-isolation',
-        '--no-index', '--force-reinstall', str(source), env=env)
+    run(str(base / 'bin/pip'), *words, '--quiet', '--no-deps',
+        '--no-build-isolation', '--no-index', str(source), env=env)
     shutil.rmtree(source)

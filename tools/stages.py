@@ -36,7 +36,9 @@ PYTHON = '/usr/bin/python3'
 # Tests in labs run in so many of them at once: a lab often waits.
 LABS = 2
 # The stages that need labs, and seconds until the first test begins.
-IN_LABS = {'functional': 40.0, 'nova': 80.0}
+IN_LABS = {'functional': 40.0, 'nova': 80.0, 'machine': 300.0}
+# Only if asked for, as one lab that has more than enough to do.
+MACHINE = 'machine'
 # What needs no lab, and seconds that it takes. The simulation is divided
 # within itself, see tests/simulation/test_explore.py.
 UNIT = {'pep8': 5.0, 'cover': 60.0, 'docs': 10.0, 'releasenotes': 3.0}
@@ -235,6 +237,10 @@ class InLabs:
         long = '-long' if os.environ.get('DMCLONE_LONG') else ''
         return f'{self.name}-{self.kernel}{long}'
 
+    @property
+    def _labs(self) -> int:
+        return 1 if self.name == MACHINE else LABS
+
     def stage(self) -> shares.Stage:
         """Its tests, and how long they take."""
         _results(self.binaries, RESULTS)
@@ -246,7 +252,7 @@ class InLabs:
                  if line.startswith(f'tests.{self.name}.')]
         known = shares.recorded().get(self.record, {})
         return shares.Stage(self.title, shares.timed(tests, known),
-                            IN_LABS[self.name], LABS)
+                            IN_LABS[self.name], self._labs)
 
     def run(self, run: Run, tests: Mapping[str, float]) -> None:
         """Run some of them; without any, say what is wrong."""
@@ -254,7 +260,7 @@ class InLabs:
         # JSON is a part of YAML.
         workers.write_text(json.dumps([
             {'worker': [f'^{re.escape(test)}$' for test in part]}
-            for part in shares.workers(tests, LABS)]))
+            for part in shares.workers(tests, self._labs)]))
         run.tests(self.title,
                   ['env', f'DMCLONE_KERNEL={self.kernel}',
                    *self._stestr('run', '--worker-file', str(workers))],
@@ -332,7 +338,8 @@ def _arguments() -> argparse.Namespace:
     only = parser.add_mutually_exclusive_group()
     only.add_argument('--unit', action='store_true',
                       help='only what needs no root')
-    for name, what in (('functional', 'a lab'), ('nova', 'a lab with Nova')):
+    for name, what in (('functional', 'a lab'), ('nova', 'a lab with Nova'),
+                       (MACHINE, 'a stock distribution, with --long')):
         only.add_argument(f'--{name}', nargs='*', metavar='TEST',
                           help=f'only the tests in {what}, of these names '
                           '(regular expressions)')
@@ -348,6 +355,8 @@ def _arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.share != (1, 1) and not arguments.long:
         parser.error('--share is for --long')
+    if arguments.machine is not None and not arguments.long:
+        parser.error('--machine is for --long')
     if not arguments.unit and os.geteuid() != 0:
         parser.exit(1, 'tools/test: the lab needs root (try: sudo '
                     'tools/test, or tools/test --unit)\n')
@@ -366,7 +375,8 @@ def run_stages(run: Run, arguments: argparse.Namespace) -> None:
             InLabs(name, kernel,
                    name if len(kernels) == 1 else f'{name}-{kernel}',
                    binaries, asked.get(name, ()))
-            for kernel in kernels for name in asked or IN_LABS]
+            for kernel in kernels
+            for name in asked or [name for name in IN_LABS if name != MACHINE]]
         labs = {each.title: each for each in found}
     stages = {title: each.stage() for title, each in labs.items()}
     if not asked:
@@ -385,7 +395,8 @@ def run_stages(run: Run, arguments: argparse.Namespace) -> None:
 
 
 def _kernels(arguments: argparse.Namespace) -> list[str | None]:
-    if arguments.long and not arguments.kernel:
+    usual = arguments.machine is None
+    if arguments.long and usual and not arguments.kernel:
         return [None, 'distribution']
     return [arguments.kernel]
 

@@ -11,7 +11,9 @@ BLOCKS = base.GIB // 4096
 
 _SEEN = '''
 [ "$(stat -c %a /etc/iscsi)" = 2775 ]
-for path in /etc/iscsi/nodes/*/*/*; do stat -c %U "$path"; done
+for path in /etc/iscsi/nodes/*/*/*; do
+    stat -c %U "$path" || [ ! -e "$path" ]
+done
 nsenter -t "$1" -m sh -ec '
     [ -d /sys/kernel/config/target ]
     [ "$(stat -f -c %T /etc/lvm)" = tmpfs ]'

@@ -2,6 +2,8 @@
 """What tools/test says of what failed, and what it leaves: nothing."""
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import pathlib
 import signal
@@ -9,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 from lab.processes import alive, wait_for
 from tools import outcome
@@ -165,3 +168,25 @@ class EndTest(unittest.TestCase):
     def test_a_stage_that_is_killed_leaves_nothing(self) -> None:
         os.kill(self.pids[0], signal.SIGKILL)
         self.assert_ended(1)
+
+
+class ArgumentsTest(unittest.TestCase):
+
+    def test_a_machine_takes_long(self) -> None:
+        said = io.StringIO()
+        with (mock.patch.object(sys, 'argv', ['tools/test', '--machine']),
+              contextlib.redirect_stderr(said),
+              self.assertRaises(SystemExit)):
+            stages._arguments()
+        self.assertIn('--machine is for --long', said.getvalue())
+
+    def test_one_kernel_is_beside_a_machine(self) -> None:
+        """The others run on both."""
+        found = {}
+        for words in ('--functional', '--machine'):
+            with (mock.patch.object(sys, 'argv',
+                                    ['tools/test', '--long', words]),
+                  mock.patch.object(os, 'geteuid', return_value=0)):
+                found[words] = stages._kernels(stages._arguments())
+        self.assertEqual({'--functional': [None, 'distribution'],
+                          '--machine': [None]}, found)
