@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import typing
+
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
@@ -31,13 +33,19 @@ def dismantle(host: Host, stack: Stack) -> None:
     wait in a session whose connection is gone, and the clone cannot be
     removed before they end.
     """
-    quiesce(host, stack)
-    if stack.iqn:
-        host.initiator.logout(stack.iqn)
-    host.dm.remove(str(names.clone(stack.lv)))
-    host.dm.remove(str(names.source(stack.lv)))
+    _disassemble(host, stack, host.initiator.logout)
     if stack.meta:
         host.meta_group.remove(stack.meta.name)
+
+
+def _disassemble(host: Host, stack: Stack,
+                 end_session: typing.Callable[[str], None]) -> None:
+    """Take away clone, source and session, in the order of ``dismantle``."""
+    quiesce(host, stack)
+    if stack.iqn:
+        end_session(stack.iqn)
+    host.dm.remove(str(names.clone(stack.lv)))
+    host.dm.remove(str(names.source(stack.lv)))
 
 
 def strip(host: Host, stack: Stack) -> None:
@@ -90,11 +98,7 @@ def put_away(host: Host, stack: Stack) -> None:
     _drop_consumers(host, stack)
     if stack.assembled:
         consumers.flush(host, stack)
-    quiesce(host, stack)
-    if stack.iqn:
-        host.initiator.disconnect(stack.iqn)
-    host.dm.remove(str(names.clone(stack.lv)))
-    host.dm.remove(str(names.source(stack.lv)))
+    _disassemble(host, stack, host.initiator.disconnect)
 
 
 def erase(host: Host, stack: Stack) -> None:

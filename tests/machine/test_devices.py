@@ -11,17 +11,6 @@ from tests.machine import base
 class DevicesTest(base.MachineTest):
     """A volume moves from one LV to another while somebody writes."""
 
-    def test_two_processors(self) -> None:
-        """What all of this is for, and what else is there."""
-        self.assertEqual('2', self.node.run('nproc').stdout.strip())
-        kernel = self.node.run('uname -rv').stdout
-        self.assertRegex(kernel, r'-amd64 #1 SMP .* Debian 6\.1\.')
-        active = self.node.run(
-            ['systemctl', 'is-active', 'multipathd', 'udisks2',
-             'iscsid.socket',
-             'systemd-udevd'], check=False).stdout.split()
-        self.assertEqual(['active'] * 4, active)
-
     def test_a_move_under_two_writers(self) -> None:
         self.filled()
         with self.writers(self.old, 60):
