@@ -240,8 +240,9 @@ class Api:
                 with images.local_path(process.service, self.volume) as path:
                     self._copy(process, truth, path)
             finally:
-                # create_volume.py saves it whatever has happened since.
-                if process.alive:
+                # create_volume.py saves it whatever has happened since, but
+                # for a deletion (volume_update of cinder/db/api.py).
+                if process.alive and not row['deleted']:
                     row['status'] = 'available'
         self._reset_after('image', manager, status='available')
 
