@@ -2,6 +2,7 @@
 """Servers that move, with all that Nova offers, and write all the time."""
 from __future__ import annotations
 
+from lab.compute import node
 from lab.guest import console
 from tests.functional import environment
 from tests.nova import base
@@ -30,11 +31,10 @@ class MovesTest(base.NovaTest):
         libvirt does not let a processor stand still meanwhile.
         """
         compute = self.node1.compute
-        compute.stop()
-        compute.configure(
-            {'libvirt': {'live_migration_permit_post_copy': True}})
-        self.addCleanup(compute.configure)
-        compute.start(wait=True)
+        self._restart(compute, {
+            'libvirt': {'live_migration_permit_post_copy': True}})
+        # Where it is permitted no other server could stand still.
+        self.addCleanup(self._restart, compute)
         server = self.server()
         server.press(console.IDLE)
         compute.virsh('migrate-setspeed', server.id, '1')
@@ -47,6 +47,12 @@ class MovesTest(base.NovaTest):
         self.moved(server, 2)
         server.wait_hydrated()
         self.assert_intact(server)
+
+    def _restart(self, compute: node.ComputeService,
+                 options: dict[str, dict[str, object]] | None = None) -> None:
+        compute.stop()
+        compute.configure(options)
+        compute.start(wait=True)
 
     def test_cold_moves(self) -> None:
         """Migrated and kept, migrated and taken back, shelved, rebooted."""
