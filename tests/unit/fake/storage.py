@@ -137,6 +137,9 @@ class Group:
 
     def extend(self, name: str, size: units.Bytes) -> None:
         lv, size = self.volumes[name], size.round_up(EXTENT)
+        if size < lv.size:
+            raise _failed('lvextend', 'New size not larger than existing '
+                          'size')
         if size - lv.size > self.report().free:
             raise _failed('lvextend', 'insufficient free space')
         lv.size = size
