@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import json
 import pathlib
 import random
@@ -22,6 +23,9 @@ from lab.compute.node import ComputeService
 from lab.compute.servers import MICROVERSION, Servers
 from lab.daemon import Daemon
 from lab.errors import CommandError, LabError
+from lab.machine import image
+from lab.machine.node import MEMORY_MIB, Machine
+from lab.machine.volume import MachineVolumeService
 from lab.network import Network
 from lab.node import Node, Size
 from lab.processes import run, unwatch, wait_for, watch
@@ -32,6 +36,7 @@ from lab.volume import DRIVER, VolumeService
 
 # The driver with fault points: lab/faulty.py under a name of its own, because
 # the nodes do not have the package lab.
+FAULTY = 'dmclone_faulty.py'
 FAULTY_DRIVER = 'dmclone_faulty.FaultyDriver'
 STILL_DRIVER = 'dmclone_faulty.StillDriver'
 # nova-compute, libvirtd and some small servers beside cinder-volume.
@@ -51,8 +56,16 @@ class LabNode(Node):
     compute: ComputeService
 
 
+class LabMachine(Machine, LabNode):
+    """The same on a stock Debian."""
+
+    volume: MachineVolumeService
+
+
 class Lab(Servers):
     """A control plane and ``nodes`` kernels in a network of their own.
+
+    The last nodes may be ``machines``: see lab.machine.
 
     Used as a context manager, or start() and stop(); with ``keep`` it
     outlives this process, and Lab.attach(name) finds it again.  ``backend``
@@ -67,7 +80,8 @@ class Lab(Servers):
                  backend: Mapping[str, object] | None = None,
                  default: Mapping[str, object] | None = None,
                  size: Size | None = None, keep: bool = False,
-                 nova: bool = False, native: bool = False) -> None:
+                 nova: bool = False, native: bool = False,
+                 machines: int = 0) -> None:
         self.name = name or default_name()
         if not re.fullmatch('[a-z0-9][a-z0-9-]{0,19}', self.name):
             raise LabError(f'{self.name!r} is no name for a lab: up to 20 '
@@ -78,7 +92,8 @@ class Lab(Servers):
         self.network = Network(self.name)
         size = size or (_NOVA_SIZE if nova else Size())
         self._settings: dict[str, Any] = {
-            'nodes': nodes, 'nova': nova, 'native': native,
+            'nodes': nodes, 'machines': machines, 'nova': nova,
+            'native': native,
             'driver': driver or DRIVER,
             'backend': dict(backend or {}), 'default': dict(default or {}),
             'size': vars(size), 'kernel': None, 'keep': keep}
@@ -106,17 +121,38 @@ class Lab(Servers):
             self.services += self.cloud.services
             more = nova_config.cinder()
         size = Size(**settings['size'])
+        first = settings['nodes'] - settings['machines'] + 1
         self.nodes = []
         for number in range(1, settings['nodes'] + 1):
-            node = LabNode(number, at / f'node{number}', self.network,
-                           [at, install.cache_directory()], size,
-                           settings['kernel'])
-            node.volume = VolumeService(
-                node, self.venv, settings['driver'], settings['backend'],
-                settings['default'], more, settings['native'])
+            node = (self._machine(number, size) if number >= first
+                    else self._node(number, size, more))
             if self.cloud:
                 node.compute = self.cloud.compute(node)
             self.nodes.append(node)
+
+    def _node(self, number: int, size: Size,
+              more: config.Sections | None) -> LabNode:
+        settings = self._settings
+        node = LabNode(number, self.directory / f'node{number}',
+                       self.network, self._shares, size, settings['kernel'])
+        node.volume = VolumeService(
+            node, self.venv, settings['driver'], settings['backend'],
+            settings['default'], more, settings['native'])
+        return node
+
+    def _machine(self, number: int, size: Size) -> LabMachine:
+        settings = self._settings
+        node = LabMachine(
+            number, self.directory / f'node{number}', self.network,
+            self._shares, dataclasses.replace(size, memory_mib=MEMORY_MIB))
+        node.volume = MachineVolumeService(
+            node, self.directory, settings['driver'], settings['backend'],
+            settings['default'])
+        return node
+
+    @property
+    def _shares(self) -> list[pathlib.Path]:
+        return [self.directory, install.cache_directory()]
 
     @classmethod
     def attach(cls, name: str | None = None) -> Lab:
@@ -160,6 +196,8 @@ class Lab(Servers):
         if self.cloud:
             layers.insert(0, install.ensure_nova(layers[0],
                                                  guest.GUEST_PACKAGES))
+        if self._settings['machines']:
+            image.ensure()
         # Whoever attaches to it starts its nodes as they were.
         self._settings['kernel'] = kernel.choose().name
         self._claim = remains.Claim(self.name)
@@ -232,9 +270,11 @@ class Lab(Servers):
 
     def _install_checkout(self, base: pathlib.Path) -> None:
         virtualenv.install_checkout(base, self.venv, self.directory)
-        shutil.copy(pathlib.Path(__file__).with_name('faulty.py'),
-                    virtualenv.site_packages(self.venv)
-                    / 'dmclone_faulty.py')
+        faulty = pathlib.Path(__file__).with_name('faulty.py')
+        for folder in virtualenv.site_packages(self.venv), self.directory:
+            shutil.copy(faulty, folder / FAULTY)
+        if self._settings['machines']:
+            virtualenv.build_wheel(base, self.directory)
         programs.install(self.directory)
 
     def _start_api(self) -> None:

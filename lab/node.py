@@ -233,7 +233,7 @@ class Node:
 
         Of volatile disks only; see lab.disk.
         """
-        return self._disks[1].writes
+        return self._disks[-1].writes
 
     def _end(self) -> None:
         self._on = False

@@ -24,6 +24,7 @@ sync
 '''
 
 
+CONF = '/etc/cinder/cinder.conf'
 DRIVER = 'cinder_dmclone.driver.DMCloneVolumeDriver'
 # As systemd would: the service's user, few variables.
 _CLI = '''
@@ -70,10 +71,13 @@ class VolumeService(Daemon):
 
     def configure(self) -> None:
         """Write cinder.conf; start() makes it so."""
+        self._write(CONF, self._driver)
+
+    def _write(self, path: str, driver: str) -> None:
         node = self._node
-        node.write('/etc/cinder/cinder.conf', config.node(
+        node.write(path, config.node(
             node.name, node.mgmt_address, node.data_address, self._venv,
-            self._driver, self._backend, self._default, self._more))
+            driver, self._backend, self._default, self._more))
 
     def prepare(self) -> None:
         self._node.run(['install', '-d', '-o', 'cinder', '-g', 'cinder',
@@ -86,15 +90,13 @@ class VolumeService(Daemon):
         choice = f'OS_CINDER_DISABLE_EVENTLET_PATCHING={self._native}'
         command = ['env', choice, 'setpriv', '--reuid', 'cinder', '--regid',
                    'cinder', '--init-groups',
-                   f'{self._venv}/bin/cinder-volume', '--config-file',
-                   '/etc/cinder/cinder.conf']
+                   f'{self._venv}/bin/cinder-volume', '--config-file', CONF]
         return container.inside(command) if self.contained else command
 
     def cli(self, verb: str) -> Result:
         """Run the command of an operator: ``cinder-dmclone VERB``."""
         # It knows the product's driver only, not one with fault points.
-        self._node.run(['sed', '-i', f's/{self._driver}/{DRIVER}/',
-                        '/etc/cinder/cinder.conf'])
+        self._node.run(['sed', '-i', f's/{self._driver}/{DRIVER}/', CONF])
         try:
             return self.run_cli(verb, check=True)
         finally:

@@ -42,7 +42,7 @@ class Alone:
                             [self.directory, install.cache_directory()])
         self.nodes = [self.node]
         self.volume = MachineVolumeService(
-            self.node, self.directory / 'wheels', DRIVER,
+            self.node, self.directory, DRIVER,
             {'volume_clear': 'none'}, {})
         self._claim: remains.Claim | None = None
 

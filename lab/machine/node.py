@@ -6,32 +6,34 @@ import pathlib
 import signal
 from collections.abc import Sequence
 
-from lab.errors import LabError
+from lab import install
 from lab.machine import image
-from lab.network import Network
+from lab.network import CONTROLLER, Network
 from lab.node import Node, Size
 from lab.processes import run, wait_for
 
 PROCESSORS = 2
 # It takes what it touches; a stock system does not start in less.
-SIZE = Size(memory_mib=2048)
+MEMORY_MIB = 2048
 
 
 class Machine(Node):
-    """Node ``number`` (from 1); see Node."""
+    """Node ``number`` (from 1); see Node.
+
+    Of a size with volatile disks only that of the volume group is one: the
+    system's own keeps what it was given.
+    """
 
     def __init__(self, number: int, directory: pathlib.Path,
                  network: Network, shares: Sequence[pathlib.Path],
-                 size: Size = SIZE) -> None:
-        if size.volatile:
-            raise LabError('a machine has no volatile disks')
+                 size: Size = Size(memory_mib=MEMORY_MIB)) -> None:
         super().__init__(number, directory, network, shares, size)
         self.disk = '/dev/vdb'
+        del self._disks[:1]
         self._root = directory / 'root.qcow2'
 
     def _command(self) -> list[str]:
         found = image.ensure()
-        root, disk = self._root, self._images[1]
         arguments = ['root=/dev/vda', 'rw', 'console=ttyS0', 'quiet',
                      'net.ifnames=0', *self._told()]
         return [
@@ -41,12 +43,24 @@ class Machine(Node):
             '-smp', str(PROCESSORS), '-m', str(self._size.memory_mib),
             '-chardev', f'file,id=console,path={self.console_log},append=on',
             '-serial', 'chardev:console', '-device', 'virtio-rng-pci',
-            *_drive('root', root, 'qcow2'), *_drive('disk', disk, 'raw'),
+            *_drive('root', _file(self._root, 'qcow2')),
+            *_drive('disk', self._disk()),
             *self._tap(0, 'data'), *self._tap(1, 'mgmt'),
             *(word for number, path in enumerate(self._shares)
               for word in _share(number, path)),
             '-kernel', str(found.kernel), '-initrd', str(found.initrd),
             '-append', ' '.join(arguments)]
+
+    def _disk(self) -> str:
+        """Where QEMU finds that of the volume group."""
+        if not self._disks:
+            return _file(self._images[1], 'raw')
+        install.ensure_volatile()
+        (disk,) = self._disks
+        disk.start()
+        # What the machine does not flush is not flushed here either.
+        return ('driver=nbd,server.type=inet,export=disk,cache.no-flush=off,'
+                f'server.host={CONTROLLER},server.port={disk.port}')
 
     def _tap(self, index: int, bridge: str) -> list[str]:
         return ['-netdev', f'tap,id={bridge},ifname={bridge}{self.number},'
@@ -80,11 +94,14 @@ class Machine(Node):
         self._group.signal(signal.SIGCONT)
 
 
-def _drive(name: str, path: pathlib.Path, form: str) -> list[str]:
+def _file(path: pathlib.Path, form: str) -> str:
     # What was written stays if QEMU is killed; only the machine that runs
     # the lab could lose it.
-    return ['-drive', f'if=none,id={name},file={path},format={form},'
-            'cache=unsafe,discard=unmap',
+    return f'file={path},format={form},cache=unsafe'
+
+
+def _drive(name: str, source: str) -> list[str]:
+    return ['-drive', f'if=none,id={name},discard=unmap,{source}',
             '-device', f'virtio-blk-pci,drive={name}']
 
 

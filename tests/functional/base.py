@@ -19,7 +19,7 @@ from tests.functional import environment
 from tests.functional import faults
 
 if typing.TYPE_CHECKING:
-    from lab.lab import LabNode
+    from lab.lab import Lab, LabNode
 
 GIB = environment.GIB
 # For what reads or writes a whole volume.
@@ -144,7 +144,17 @@ class FunctionalTest(faults.Faults):
     def setUpClass(cls) -> None:
         super().setUpClass()
         # Its start is no part of a test's time.
-        environment.lab(cls.volatile, cls.driver)
+        cls.the_lab()
+
+    @classmethod
+    def the_lab(cls) -> Lab:
+        """The lab, started if need be."""
+        return environment.lab(cls.volatile, cls.driver)
+
+    @property
+    def gib(self) -> int:
+        """What a GiB of Cinder's has there, in bytes."""
+        return environment.gib(self.volatile)
 
     @classmethod
     def tearDownClass(cls) -> None:
@@ -161,10 +171,9 @@ class FunctionalTest(faults.Faults):
     def setUp(self) -> None:
         super().setUp()
         self.failed = False
-        self.lab = environment.lab(self.volatile, self.driver)
+        self.lab = self.the_lab()
         self.node1, self.node2 = self.lab.nodes[:2]
-        self.checker = checker.Checker(self.lab,
-                                       environment.gib(self.volatile))
+        self.checker = checker.Checker(self.lab, self.gib)
         self.volumes: list[str] = []
         self.addOnException(self._keep_logs)
         self.addCleanup(self._finish)
@@ -315,7 +324,7 @@ class FunctionalTest(faults.Faults):
         """A detached volume on a node, filled."""
         volume = self.volume(node, gib)
         at = self.attach(volume, node)
-        image = self.image(gib * GIB)
+        image = self.image(gib * self.gib)
         image.fill(at)
         self.detach(at)
         return volume, image

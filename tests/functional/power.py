@@ -62,12 +62,12 @@ class Server:
     :ivar node: where it is attached, or was
     """
 
-    def __init__(self, lab: Lab, volume: str, owner: int,
-                 node: LabNode) -> None:
+    def __init__(self, lab: Lab, volume: str, owner: int, node: LabNode,
+                 size: int = environment.FULL_GIB) -> None:
         self.volume = volume
         self.node = node
         self.at: AttachedVolume | None = None
-        self.ledger = ledger.Ledger(owner, environment.FULL_GIB)
+        self.ledger = ledger.Ledger(owner, size)
         self._lab = lab
         self._attachment = ''
         self._command: Command | None = None
@@ -152,6 +152,7 @@ class Server:
         self.ledger.take(text[self._said:end])
         self._said = end
         if result and result.code:
+            self._command = None
             raise LabError(f'{self.volume}: {result.stderr}')
 
     def stop(self) -> None:

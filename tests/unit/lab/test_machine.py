@@ -68,7 +68,20 @@ class MachineTest(unittest.TestCase):
             word.partition('ifname=')[2].partition(',')[0] for word in nets])
         self.assertEqual('2', words[words.index('-smp') + 1])
 
-    def test_volatile_disks_are_refused(self) -> None:
-        """A power cut would show nothing."""
-        self.assertRaises(LabError, Machine, 1, self.path, Network('none'),
-                          [], Size(volatile=True))
+    def test_a_volatile_disk_is_that_of_the_volumes(self) -> None:
+        """A cut takes what was not flushed; the system's keeps all."""
+        node = Machine(2, self.path, Network('none'), [],
+                       Size(volatile=True))
+        with (mock.patch.object(image, 'ensure'),
+              mock.patch('lab.agent.build'),
+              mock.patch('lab.install.ensure_volatile'),
+              mock.patch('lab.disk.Disk.start') as start):
+            words = node._command()
+        start.assert_called_once_with()
+        drives = {word.partition('id=')[2].partition(',')[0]: word
+                  for word in words if word.startswith('if=none,')}
+        self.assertIn(',cache=unsafe', drives['root'])
+        (disk,) = node._disks
+        self.assertEqual(self.path / 'disk.writes', disk.writes)
+        self.assertIn(f'server.port={disk.port}', drives['disk'])
+        self.assertNotIn('cache=unsafe', drives['disk'])
