@@ -104,10 +104,9 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
     if lend:
         return lend
     finished = decision.finished(stack)
-    if finished and finished.step is Action.FINISH and row.offer:
-        # The gate that is ready for the server's move leads to the clone.
-        return _consumers(facts, row)
-    if finished:
+    # The gate that is ready for the server's move leads to the clone.
+    stays = finished and finished.step is Action.FINISH and row.offer
+    if finished and not stays:
         return finished
     consumers = _consumers(facts, row)
     if consumers.step is Action.CONSUMERS:
@@ -117,8 +116,10 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
     if not stack.has_path:
         if stack.queues and stack.served_only:
             return Decision(Action.PAUSE, 'the path to the lender is lost')
+        # Also if all regions are here: a read that began before they were
+        # waits in the source, and a server that waits cannot move.
         return decision.without_path(stack)
-    return decision.copying(stack)
+    return consumers if stays else decision.copying(stack)
 
 
 def _consumers(facts: Facts, row: rows.Row) -> Decision:

@@ -81,7 +81,7 @@ BORROWER_LONG = (
     'meta_group.remove:before',
     'meta_group.remove:after',
     'rows.complete:before',
-    'rows.complete:after',
+    # Also what there is after rows.complete, when nothing is left to do.
     'peers.notify:before',
 )
 RELEASE = (

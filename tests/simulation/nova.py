@@ -254,6 +254,14 @@ class Nova:
                 self.patiently('detach', lambda: self.api.disconnect(
                     attachment))
 
+    def end_unattached(self) -> None:
+        """End a server whose attachment was deleted under it.
+
+        Another server of its node has the same front.
+        """
+        if self.server and not self.api.connected(self.attachment):
+            self.server.close()
+
     def patiently(self, what: str, call: typing.Callable[
             [], typing.Any]) -> None:
         for _ in range(PATIENCE):

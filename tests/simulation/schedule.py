@@ -31,7 +31,8 @@ from tests.unit.fake import database
 Violation = truth_module.Violation
 
 REGIONS = 8
-MAX_STEPS = 60000
+# A node that waits for another takes one a second or so.
+MAX_STEPS = 240000
 # Virtual seconds: of a story with its faults, and until all is at rest.
 STORY_SECONDS = 20000.0
 REST_SECONDS = 20000.0
@@ -197,6 +198,9 @@ class Schedule:
                            + self.choices.choice((0.0, 3.0, 60.0)))
         self.injector.repair_all()
         self._note('-- faults have stopped')
+        if self.truth.kept is None:
+            # What only waited for that ends.
+            self.scheduler.run(self.scheduler.now + REST_SECONDS, told)
         self.watch.check()
         self.scheduler.spawn('ending', teller.calm)
         self._run('the calm', REST_SECONDS)

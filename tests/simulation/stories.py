@@ -249,6 +249,7 @@ class Teller:
         if row['status'] in ('deleting', 'deleted') or (
                 self.truth.kept is not None):
             return self._end_deletion()
+        self.first.end_unattached()
         self.second.clean_up()
         for found in self.api.tables.attachments_of(self.api.volume):
             if found['id'] != self.first.attachment:

@@ -192,6 +192,20 @@ class DecideTest(base.TestCase):
             self.assertIs(Action.FINISH, self.step(B, HYDRATING,
                                                    stacked(8, path=path)))
 
+    def test_8_all_regions_are_there_and_the_server_moves_on(self) -> None:
+        """A read of it may still wait for the lender."""
+        front = names.front('b', Y)
+        here, there = (rows.Attachment(
+            name, 'attached', 'server', True, name, f'iqn.{name}')
+            for name in 'bc')
+        row = dataclasses.replace(
+            HYDRATING, status='in-use', attachments=(here, there),
+            provider_id=f'2;from={AX};offer=c@x/{VOLUME}')
+        for path, step in ((True, Verdict.WATCH), (False, Action.RECONNECT)):
+            found = stacked(8, path=path)
+            found.devices.update(devices(front, opened=True))
+            self.assertIs(step, self.step(B, row, found), path)
+
     def test_9_finish_interrupted(self) -> None:
         for meta in (True, False):
             self.assertIs(Action.COMPLETE, self.step(
