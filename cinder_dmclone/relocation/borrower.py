@@ -105,4 +105,6 @@ def discard(world: World, volume_id: VolumeId, lv: LvUuid) -> None:
             node=world.settings.node, what='to destroy a copy',
             reason=f'{here} is lent, or ahead of the database')
     write_gate.give_up(world.host, stack)
+    # Nor may a server that still has it wait in a read: it could not end.
+    teardown.quiesce(world.host, stack)
     teardown.teardown(world.host, stack)

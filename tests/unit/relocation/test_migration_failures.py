@@ -63,6 +63,18 @@ class FailureTest(migration.MigrationTestCase):
         self.b.mapper.close(self.new)
         self.assert_unmoved_and_open()
 
+    def test_server_left_behind_on_a_copy_that_was_withdrawn(self) -> None:
+        """One that waited in a read could not even be ended."""
+        self.migrate()
+        connections.disconnect(self.a.service, self.volume, self.b.connector)
+        self.cloud.db.drop_attachment(self.second)
+        self.cloud.settle(3)
+        self.cloud.lose_paths()
+        with self.assertRaises(mapped.Failed):
+            self.b.mapper.read(self.new, 5)
+        self.b.mapper.close(self.new)
+        self.assert_unmoved_and_open()
+
     def lose(self) -> str:
         """A request whose answer Nova did not get; its attachment."""
         lost = self.cloud.db.attachment(self.volume)
