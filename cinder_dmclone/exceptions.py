@@ -86,6 +86,10 @@ class TargetUnusable(DMCloneException):
     message = "The iSCSI target (LIO) cannot be used: %(reason)s"
 
 
+class TargetStuck(TargetUnusable):
+    """It does not answer: what was asked of it may still be done."""
+
+
 class InitiatorUnusable(DMCloneException):
     message = "The iSCSI initiator (open-iscsi) cannot be used: %(reason)s"
 

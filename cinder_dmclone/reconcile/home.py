@@ -165,9 +165,10 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
                         initiators=frozenset(admitted if remote else ()))
     pending = any(not a.attached for a in row.attachments)
     leftover = not row.attachments and stack.of_kind(*names.WRITERS)
-    if remote:
+    if remote or served:
         # Nothing tells when somebody else takes away what LIO has, and its
-        # initiator lets I/O fail after two minutes.
+        # initiator lets I/O fail after two minutes. Nor does Cinder tell
+        # when it forgets an attachment that has failed.
         return Decision(Verdict.WAIT, 'it is served from here')
     if pending or leftover or row.offer:
         return Decision(Verdict.WATCH, 'an attachment is not settled')

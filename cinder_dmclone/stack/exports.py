@@ -5,6 +5,10 @@ from __future__ import annotations
 
 import typing
 
+from oslo_log import log as logging
+from oslo_utils import excutils
+
+from cinder_dmclone import exceptions
 from cinder_dmclone.host.iscsi import targets
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
@@ -12,6 +16,8 @@ from cinder_dmclone.ports import Host
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
+
+LOG = logging.getLogger(__name__)
 
 
 def local(path: str) -> dict[str, typing.Any]:
@@ -24,12 +30,25 @@ def export(host: Host, stack: state.Stack, volume_id: VolumeId,
     """Serve a volume read-write to an initiator, besides those it has.
 
     :returns: connection info for os-brick's iSCSI connector
+    :raises TargetUnusable: if the kernel refuses; who was served before still
+        is, and nobody else
     """
     # LIO has initiator names in lower case.
     initiator = initiator.lower()
     iqn = names.serve_iqn(host.settings.target_prefix, stack.lv)
     current = stack.exports.get(iqn)
-    admit(host, stack, {initiator, *(current.initiators if current else ())})
+    served = current.initiators if current else frozenset()
+    try:
+        admit(host, stack, {initiator, *served})
+    except exceptions.TargetStuck:
+        # An undo would be stuck too, for longer than anybody waits for the
+        # answer.
+        raise
+    except Exception:
+        with excutils.save_and_reraise_exception():
+            # Cinder forgets an attachment that failed without a word.
+            if initiator not in served:
+                _undo(host, stack, initiator)
     user, password = host.settings.credentials(iqn, initiator)
     return {'driver_volume_type': 'iscsi', 'data': {
         'target_discovered': False, 'target_iqn': iqn,
@@ -37,6 +56,16 @@ def export(host: Host, stack: state.Stack, volume_id: VolumeId,
         'volume_id': volume_id, 'discard': False,
         'auth_method': 'CHAP', 'auth_username': user,
         'auth_password': password}}
+
+
+def _undo(host: Host, stack: state.Stack, initiator: str) -> None:
+    try:
+        unexport(host, stack, initiator)
+    except exceptions.DMCloneException as error:
+        LOG.warning('LV %(lv)s: what was made to serve it to %(initiator)s is '
+                    'left to the reconciler: %(error)s',
+                    {'lv': stack.lv, 'initiator': initiator,
+                     'error': error.msg})
 
 
 def admit(host: Host, stack: state.Stack,

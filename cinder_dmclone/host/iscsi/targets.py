@@ -119,6 +119,7 @@ class Targets:
         is repaired, or built anew if it shows another device.
 
         :raises TargetUnusable: if the kernel refuses
+        :raises TargetStuck: if it takes too long
         """
         grants = [(grant.initiator, grant.user, grant.password)
                   for grant in export.grants]
@@ -133,8 +134,9 @@ class Targets:
 
         Idempotent. The device is free for removal afterwards.
 
-        :raises TargetUnusable: if the kernel refuses or takes too long, as
-            it does while a command of the initiator is stuck in the device
+        :raises TargetUnusable: if the kernel refuses
+        :raises TargetStuck: if it takes too long, as it does while a command
+            of the initiator is stuck in the device
         """
         try:
             lio.remove(iqn)
@@ -152,7 +154,7 @@ class Targets:
             raise self._stuck() from None
 
     @staticmethod
-    def _stuck() -> exceptions.TargetUnusable:
-        return exceptions.TargetUnusable(
+    def _stuck() -> exceptions.TargetStuck:
+        return exceptions.TargetStuck(
             reason=f'the change did not end within {lio.CHANGE_SECONDS} '
                    f'seconds, a command may be stuck in a device')
