@@ -16,6 +16,8 @@ long kernel, iscsid, LVM and udev take is told where they are asked
      |   +- 25  PREPARE              the home node, for the copy to be built
      |   |   +- 15  LOGIN            the borrower, for its lender
      |   +- 10  QUERY                a node that asks another a question
+     |   +-  5  ROW                  a change, for a row that another
+     |   |                           transaction has locked
      |   +-  5  SETTLE               a change whose answer was lost
      |   +-  5  LOCK                 a thread of the reconciler, a short
      |                               request of another node
@@ -37,5 +39,6 @@ PREPARE_PART = 25 / 45
 
 LOGIN_SECONDS = 15.0
 LOCK_SECONDS = 5.0
+ROW_SECONDS = 5.0
 SETTLE_SECONDS = 5.0
 OPENER_SECONDS = 1.0

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import typing
 
+# SQLAlchemy's names of those that know it.
+DIALECTS = ('mysql', 'mariadb')
+
 # ``wsrep_sync_wait`` for SELECT and for UPDATE.
 CAUSAL = 1 | 2
 
@@ -20,7 +23,7 @@ def see_all(session: typing.Any) -> None:
     connection = session.connection()
     if _KNOWN in connection.info:
         return
-    if connection.dialect.name == 'mysql' and connection.exec_driver_sql(
+    if connection.dialect.name in DIALECTS and connection.exec_driver_sql(
             "SHOW VARIABLES LIKE 'wsrep_sync_wait'").first():
         connection.exec_driver_sql(
             'SET SESSION wsrep_sync_wait = '

@@ -25,6 +25,7 @@ from sqlalchemy import exc as sa_exc
 from cinder_dmclone.database import causal_reads
 from cinder_dmclone.database import conditions
 from cinder_dmclone.database.provider_id import ProviderId
+from cinder_dmclone.database import row_locks
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import services
 from cinder_dmclone import deadlines
@@ -277,13 +278,13 @@ class RowStore:
         Cinder's own ``conditional_update`` repeats it after a deadlock, for
         up to 25 seconds: more than a driver call has.
         """
-        deadline = self._clock() + deadlines.SETTLE_SECONDS
+        deadline = self._clock() + deadlines.ROW_SECONDS
         for _ in range(DEADLOCK_RETRIES):
             try:
                 return self._update_once(values, expected, filters)
             except db_exc.DBDeadlock:
                 # Too long a wait, also for other nodes, ends like this too.
-                if self._clock() > deadline:
+                if self._clock() >= deadline:
                     raise
                 LOG.info('The database ended a deadlock; trying again.')
         return self._update_once(values, expected, filters)
@@ -298,9 +299,10 @@ class RowStore:
                   for name, value in expected.items()]
         with db_api.main_context_manager.writer.using(context) as session:
             causal_reads.see_all(session)
-            return session.query(volume).filter(
-                volume.deleted == sa.false(), *wanted, *filters).update(
-                    values, synchronize_session=False)
+            with row_locks.bounded(session):
+                return session.query(volume).filter(
+                    volume.deleted == sa.false(), *wanted, *filters).update(
+                        values, synchronize_session=False)
 
     def _read_back(self, volume_id: VolumeId,
                    failure: Exception | None) -> rows.Row | None:

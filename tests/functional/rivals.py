@@ -42,6 +42,9 @@ class Failed(Exception):
     """
 
 
+# Seconds for which a connection waits for a lock: longer than any test.
+_PATIENCE = 3600
+
 # What Cinder's API and the driver answer if a volume is not as it must be.
 _REFUSED = (exception.InvalidVolume, exception.VolumeNotFound,
             exception.InvalidHost, exceptions.CannotRelocate, Failed)
@@ -298,6 +301,29 @@ def _made(change: futures.Future[rows.Row]) -> bool:
         change.result()
         return True
     return False
+
+
+def locked(task: Task, start: Callable[[], None]) -> Task:
+    """Renew an offer whose row somebody else has locked for good."""
+    store, engine = RowStore(), _through(task['port'])
+
+    @sa.event.listens_for(engine, 'connect')
+    def connect(connection: typing.Any, record: object) -> None:
+        connection.cursor().execute(
+            f'SET SESSION innodb_lock_wait_timeout = {_PATIENCE}')
+    start()
+    offered = _offer(task['volume'])
+    other = sa.create_engine(task['holder'])
+    with other.begin() as holder, futures.ThreadPoolExecutor() as pool:
+        holder.execute(sa.text('SELECT id FROM volumes WHERE id = :id '
+                               'FOR UPDATE'), {'id': offered.id})
+        made = _made(pool.submit(store.renew, offered))
+    other.dispose()
+    with engine.connect() as connection:
+        _, patience = connection.execute(sa.text(
+            "SHOW VARIABLES LIKE 'innodb_lock_wait_timeout'")).one()
+    return {'made': made, 'as ever': int(patience) == _PATIENCE,
+            'later': bool(store.renew(offered).offer)}
 
 
 def lag(task: Task, start: typing.Any) -> Task:

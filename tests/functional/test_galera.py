@@ -86,6 +86,19 @@ class GaleraTest(testtools.TestCase):
                 self.assertEqual(found['renewed'],
                                  provider_id.endswith(';renewed=1'))
 
+    def test_a_row_that_stays_locked(self) -> None:
+        """By whom nobody knows: the change is given up, and made later."""
+        volume = self.migrating()
+        node = self.cluster.nodes[0]
+        self.crew.begin([{
+            'do': 'tests.functional.rivals:locked', 'volume': volume,
+            'port': node.port, 'holder': galera.url(node.port)}])
+        wait_for('the end of a renewal', self.crew.answered)
+        found, = self.crew.results()
+        # What else Cinder sends there waits as ever.
+        self.assertEqual({'made': False, 'as ever': True, 'later': True},
+                         found)
+
     def test_a_node_that_lags_is_waited_for(self) -> None:
         volume = self.migrating()
         here, there, _ = self.cluster.nodes

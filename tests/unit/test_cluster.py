@@ -35,5 +35,9 @@ class SeeAllTest(base.TestCase):
     def test_a_server_that_knows_no_cluster(self) -> None:
         self.assertEqual(1, len(self.statements('mysql', False, 3)))
 
+    def test_either_name_of_the_dialect(self) -> None:
+        """``mariadb+pymysql://`` is a dialect of its own."""
+        self.assertEqual(2, len(self.statements('mariadb', True)))
+
     def test_another_database(self) -> None:
         self.assertEqual([], self.statements('sqlite', False))

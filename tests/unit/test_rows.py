@@ -314,7 +314,7 @@ class LostAnswerTest(RowsTestCase):
     def test_a_lock_that_was_waited_for_is_not_waited_for_again(self) -> None:
         def update(*arguments: typing.Any) -> int:
             calls.append(arguments)
-            self.clock.sleep(50)
+            self.clock.sleep(deadlines.ROW_SECONDS)
             raise db_exc.DBDeadlock(Exception('Lock wait timeout exceeded'))
         calls: list[typing.Any] = []
         row = self.offered()
