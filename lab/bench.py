@@ -105,7 +105,8 @@ class Suite:
         # What has changed is looked at once more by the next statistics.
         time.sleep(_MINUTE)
         idle = account.cost(self._lab, lambda: time.sleep(_MINUTE))
-        home, away = [], []
+        home: list[account.Cost] = []
+        away: list[account.Cost] = []
         for _ in range(self._times):
             here = at.node.number
             for costs, node in ((home, here), (away, 3 - here)):

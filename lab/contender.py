@@ -24,8 +24,14 @@ from cinder_dmclone.database import rows
 from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.releases import db_api
 from cinder_dmclone.releases import models
+
+if typing.TYPE_CHECKING:
+    from lab import crew
 
 # What was read, and what was written on the strength of it.
 Claim = tuple[str, str]
@@ -34,7 +40,7 @@ _PURPOSE = rows.Migrate()
 
 
 def turns(task: dict[str, typing.Any],
-          start: Callable[[], None]) -> dict[str, typing.Any]:
+          start: crew.Start) -> dict[str, typing.Any]:
     """Change volumes so many times; how long each took, in seconds."""
     cfg.CONF.set_override('mysql_wsrep_sync_wait', task.get('sync'),
                           'database')
@@ -75,13 +81,13 @@ def _next(provider_id: str) -> str:
 
 
 def _copy() -> Location:
-    return Location('b@lab', str(uuid.uuid4()))
+    return Location(NodeName('b@lab'), LvUuid(str(uuid.uuid4())))
 
 
 def _swap(volume: str) -> Claim:
     store = volumes.RowStore()
     while True:
-        row = store.get(volume)
+        row = store.get(VolumeId(volume))
         assert row and row.provider_id
         with contextlib.suppress(exceptions.RowChanged):
             changed = store.offer(row, _copy(), _PURPOSE)

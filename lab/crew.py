@@ -67,6 +67,7 @@ class Crew:
 
     def answered(self) -> bool:
         """Whether results() would not have to wait."""
+        assert self._popen.stdout
         return bool(select.select([self._popen.stdout], [], [], 0)[0])
 
     def results(self) -> list[Result]:
@@ -107,13 +108,13 @@ def _child(task: Task, barrier: Barrier, answer: Connection) -> None:
     try:
         module, _, name = task['do'].partition(':')
         work = getattr(importlib.import_module(module), name)
-        answer.send(work(task, _Start(barrier)))
+        answer.send(work(task, Start(barrier)))
     except BaseException:
         barrier.abort()
         answer.send({'failed': traceback.format_exc()})
 
 
-class _Start:
+class Start:
     """Connects a process to the database, then waits for the others."""
 
     def __init__(self, barrier: Barrier) -> None:

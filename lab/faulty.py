@@ -22,6 +22,7 @@ from oslo_config import cfg
 
 from cinder_dmclone import driver, units
 from cinder_dmclone.host.dm import table
+from cinder_dmclone.host.dm.device import DeviceMapper
 from cinder_dmclone.peers import messages
 from cinder_dmclone.world import World
 
@@ -55,7 +56,7 @@ class StillDriver(FaultyDriver):
     def make_world(self) -> World:
         real = super().make_world()
         return dataclasses.replace(real, host=dataclasses.replace(
-            real.host, dm=_Still(real.host.dm)))
+            real.host, dm=typing.cast(DeviceMapper, _Still(real.host.dm))))
 
 
 class _Still:
@@ -90,7 +91,7 @@ def _wrapped(real: typing.Any, names: tuple[str, ...]) -> typing.Any:
 class _Port:
     """A port that looks for its fault before and after every call."""
 
-    def __init__(self, name: str, real: object) -> None:
+    def __init__(self, name: str, real: typing.Any) -> None:
         self._name = name
         self._real = real
 
@@ -145,15 +146,16 @@ class ForgetfulDriver(FaultyDriver):
         real = super().make_world()
         for group in (real.host.group, real.host.meta_group):
             # It flushes by itself, too.
-            group._real.flush = lambda: None
+            typing.cast(_Port, group)._real.flush = lambda: None
         return dataclasses.replace(real, host=dataclasses.replace(
-            real.host, dm=_Forgetful(real.host.dm)))
+            real.host,
+            dm=typing.cast(DeviceMapper, _Forgetful(real.host.dm))))
 
 
 class _Forgetful:
     """A device mapper whose calls do not flush."""
 
-    def __init__(self, real: object) -> None:
+    def __init__(self, real: typing.Any) -> None:
         self._real = real
 
     def __getattr__(self, attribute: str) -> typing.Any:

@@ -83,11 +83,15 @@ class Bench:
         It must not end a hydration while something else is measured.
         """
         pids = ' '.join(map(str, node.volume.pids()))
+
+        def go_on() -> None:
+            node.run(f'kill -CONT {pids}')
+
         node.run(f'kill -STOP {pids}')
         try:
-            yield lambda: node.run(f'kill -CONT {pids}') and None
+            yield go_on
         finally:
-            node.run(f'kill -CONT {pids}')
+            go_on()
 
     # Hydration against dd; stall at the swap
 

@@ -8,6 +8,7 @@ import pathlib
 import signal
 import subprocess
 import time
+import typing
 from collections.abc import Callable, Mapping, Sequence
 
 from lab.errors import CommandError, LabError
@@ -16,6 +17,7 @@ from lab.errors import CommandError, LabError
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # prctl(2)
 _SET_CHILD_SUBREAPER = 36
+_T = typing.TypeVar('_T')
 _watches: list[Callable[[], object]] = []
 
 
@@ -36,8 +38,8 @@ def run(*argv: str, check: bool = True, input: str | None = None,
     return result
 
 
-def wait_for(what: str, condition: Callable[[], object],
-             timeout: float = 600, interval: float = 0.1) -> object:
+def wait_for(what: str, condition: Callable[[], _T],
+             timeout: float = 600, interval: float = 0.1) -> _T:
     """Return the first true value of ``condition()``.
 
     Raises LabError after ``timeout`` seconds, or what look_out() raises.

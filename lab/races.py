@@ -32,7 +32,7 @@ NODES = ('a@lab', 'b@lab', 'c@lab')
 # A change of a row: the volume, what was there before, what is there now.
 Change = tuple[str, str, str]
 
-WAYS = {
+WAYS: dict[str, dict[str, typing.Any]] = {
     'compare-and-swap': {'way': 'swap'},
     'SELECT ... FOR UPDATE': {'way': 'for update', 'sync': 3},
     'tooz, file': {'locks': 'file', 'sync': 3},
@@ -87,8 +87,8 @@ class Verdict:
 def judge(claims: Iterable[Sequence[str]],
           history: Iterable[Sequence[str]]) -> Verdict:
     """Compare claimed changes, each of which wrote something unique."""
-    said = Counter(tuple(claim) for claim in claims)
-    seen = Counter(tuple(change) for change in history)
+    said = Counter((volume, was, became) for volume, was, became in claims)
+    seen = Counter((volume, was, became) for volume, was, became in history)
     made = {(volume, became) for volume, _, became in seen}
     told = {(volume, became) for volume, _, became in said}
     wrong = list((said - seen).elements())

@@ -74,7 +74,7 @@ class Bitmap:
         return sum(self.flags)
 
     @classmethod
-    def parse(cls, metadata: bytes) -> Bitmap:
+    def parse(cls, metadata: bytes | bytearray) -> Bitmap:
         """The bitmap of the last commit.
 
         :raises LabError: if the metadata is not whole
@@ -92,7 +92,7 @@ class Bitmap:
         return cls(region, flags[:count])
 
 
-def _words(metadata: bytes, number: int) -> Iterator[bytes]:
+def _words(metadata: bytes | bytearray, number: int) -> Iterator[bytes]:
     """The bitmap's bytes below a node of its B-tree, in order."""
     at = number * _BLOCK
     _, flags, block, used, most, _, _ = _NODE.unpack_from(metadata, at)
@@ -107,13 +107,13 @@ def _words(metadata: bytes, number: int) -> Iterator[bytes]:
             yield from _words(metadata, child)
 
 
-def _array(metadata: bytes, number: int) -> bytes:
+def _array(metadata: bytes | bytearray, number: int) -> bytes:
     at = number * _BLOCK
     _, _, used, size, block = _ARRAY.unpack_from(metadata, at)
     if block != number:
         raise LabError(f'block {number} of the metadata says {block}')
     begin = at + _ARRAY.size
-    return metadata[begin:begin + used * size]
+    return bytes(metadata[begin:begin + used * size])
 
 
 class Witness(ledger.Ledger):

@@ -122,7 +122,7 @@ class Run:
                 raise failure
 
 
-def _end(child: subprocess.Popen) -> None:
+def _end(child: subprocess.Popen[str]) -> None:
     """Wait for a stage, then end what it has left: it may have been killed.
 
     Workers that live have its output open, which else would never end.
@@ -147,6 +147,7 @@ def execute(name: str, argv: Sequence[str], echo: bool = False) -> None:
             start_new_session=True)
         end = threading.Thread(target=_end, args=(child,), daemon=True)
         end.start()
+        assert child.stdout
         for line in child.stdout:
             file.write(line)
             file.flush()

@@ -86,8 +86,8 @@ class Server:
         def last() -> int:
             number = self.flushed(disk)
             return number if number > beyond else 0
-        return int(wait_for(f'the guest to flush beyond {beyond}', last,
-                            LIMIT, 0.5))
+        return wait_for(f'the guest to flush beyond {beyond}', last,
+                        LIMIT, 0.5)
 
     def wait_more(self, disk: str = 'vda') -> None:
         """Wait until it has written something that it has not by now.

@@ -73,7 +73,7 @@ class Move:
             self.host.initiator.name())
 
     @property
-    def _node(self) -> str:
+    def _node(self) -> NodeName:
         return self.host.settings.node
 
     @property
