@@ -14,11 +14,13 @@ from cinder import exception
 import oslo_messaging as messaging
 from oslo_serialization import jsonutils
 
+from cinder_dmclone import deadlines
 from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
 from cinder_dmclone.peers import client
 from cinder_dmclone.reconcile import activation
 from tests.simulation import machine
+from tests.simulation import outside
 from tests.simulation import rows
 from tests.simulation import scheduler as scheduler_module
 from tests.unit.fake import cloud
@@ -31,8 +33,6 @@ Fate = ports.Fate
 COPY_SECONDS = 1.0
 # Service records are believed that long (``service_down_time``).
 DOWN_SECONDS = 60.0
-# ``innodb_lock_wait_timeout``.
-LOCK_WAIT_SECONDS = 50.0
 
 
 class Peers(ports.Peers):
@@ -193,11 +193,13 @@ class Cloud(cloud.Cloud):
                  **options: typing.Any) -> None:
         self._different = {hosts[-1]: last or {}}
         self._twins: dict[str, Node] = {}
+        # Servers whose disk some node serves over iSCSI.
+        self.clients: list[outside.Served] = []
         self.scheduler = scheduler
         self.choices = choices
         self.tables = rows.Tables()
         self.copies_at_once = choices.choice((1, 3, 8))
-        # Seconds for which the database kept somebody waiting, in all.
+        # Seconds that passed until lost connections were found to be lost.
         self.delayed = 0.0
         # How likely a change takes time, in which others go on.
         self.slowness = 0.0
@@ -241,6 +243,11 @@ class Cloud(cloud.Cloud):
 
     def row(self, volume_id: str) -> typing.Any:
         return self.tables.row(volume_id)
+
+    def logged_in(self, lender: cloud.Node, iqn: str) -> set[str]:
+        return super().logged_in(lender, iqn) | {
+            client.initiator for client in self.clients
+            if client.logged_in(typing.cast(Node, lender), iqn)}
 
     # -- what a fault plan sets, and who looks on ---------------------------
 
@@ -286,9 +293,8 @@ class Cloud(cloud.Cloud):
     def _wait_for_row(self, process: Process) -> None:
         began = self.scheduler.now
         while self.tables.locked:
-            if self.scheduler.now - began > LOCK_WAIT_SECONDS:
+            if self.scheduler.now - began > deadlines.ROW_SECONDS:
                 raise rows.lock_timeout()
-            self.delayed += 1.0
             self.scheduler.sleep(1.0)
             process.check_alive()
 

@@ -19,6 +19,7 @@ from cinder_dmclone.service import images
 from cinder_dmclone.service import migrate
 from cinder_dmclone.service import volumes
 from tests.simulation import cloud as cloud_module
+from tests.simulation import outside
 from tests.simulation import server
 from tests.simulation import truth as truth_module
 from tests.unit.fake import cloud as unit_cloud
@@ -41,7 +42,7 @@ class Api:
         self.tables = cloud.tables
         self.volume = volume
         # For which node an attachment was connected last.
-        self.asked: dict[str, cloud_module.Node] = {}
+        self.asked: dict[str, outside.Host] = {}
         self.fate: typing.Callable[[str], ports.Fate] = (
             lambda what: ports.Fate.ARRIVES)
 
@@ -115,14 +116,14 @@ class Api:
         return bool(attachment and not self.tables.attachments[
             attachment]['deleted'])
 
-    def connect(self, attachment: str, node: cloud_module.Node,
-                once: bool = False) -> str:
-        """PUT /attachments/ID: the path of the device on the node.
+    def connect(self, attachment: str, node: outside.Host,
+                once: bool = False) -> dict[str, typing.Any]:
+        """PUT /attachments/ID: the connection info.
 
         :param once: it comes with the attachment's creation, and each
             creation makes another attachment
         """
-        def manager(process: cloud_module.Process) -> str:
+        def manager(process: cloud_module.Process) -> dict[str, typing.Any]:
             info = connections.connect(process.service, self.volume,
                                        node.connector)
             # It is written down only now.
@@ -134,12 +135,16 @@ class Api:
             found.update(connector=jsonutils.dumps(node.connector),
                          attach_status='attaching')
             self.tables.volumes[self.volume]['status'] = 'attaching'
-            return info['data'].get('device_path', '')
+            return info
         if self.tables.attachments[attachment]['deleted']:
             raise Refused('connect: the attachment is gone')
         if not once:
             self.asked[attachment] = node
-        return self._call('connect', manager, once)
+        info = self._call('connect', manager, once)
+        # The API writes that down, the manager the connector.
+        self.tables.update_attachment(
+            attachment, connection_info=jsonutils.dumps(info))
+        return info
 
     def complete(self, attachment: str) -> None:
         found = self.tables.attachments[attachment]

@@ -129,9 +129,12 @@ class Watch:
         owner = self.truth.owner
         for node in self.cloud.nodes.values():
             for text, found in node.mapper.mapped.items():
-                if not found.openers or not _writable(found):
-                    continue
                 name = names.DeviceName.parse(text)
+                used = found.openers or (
+                    name and name.kind is names.Kind.SERVE
+                    and self._lends(node, name.lv))
+                if not used or not _writable(found):
+                    continue
                 here = name and Location(node.name, name.lv)
                 if name and name.kind in names.WRITERS and here != owner:
                     raise Violation(

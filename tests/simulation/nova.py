@@ -15,6 +15,8 @@ import typing
 from cinder_dmclone.host.dm import table
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
+from tests.simulation import outside
+from tests.simulation import scheduler as scheduler_module
 from tests.simulation import server as server_module
 from tests.simulation import truth as truth_module
 
@@ -65,14 +67,14 @@ class Nova:
     # -- what a user asks for -----------------------------------------------
 
     @one_at_a_time
-    def attach(self, node: cloud_module.Node) -> None:
+    def attach(self, node: outside.Host) -> None:
         if self.attachment:
             raise Refused('it has the volume already')
         kernel = node.kernel
         attachment = self.api.reserve(self.instance)
         try:
-            path = self._retried(lambda: self.api.connect(attachment, node))
-            server = self._open(node, kernel, path)
+            info = self._retried(lambda: self.api.connect(attachment, node))
+            server = self._open(node, kernel, info)
             self.api.complete(attachment)
         except Refused:
             if self.server:
@@ -110,10 +112,10 @@ class Nova:
         kernel = node.kernel
         attachment = self.api.tables.attachment(
             self.api.volume, instance_uuid=self.instance)
-        path = self.api.connect(attachment, node, once=True)
+        info = self.api.connect(attachment, node, once=True)
         try:
             self.api.complete(attachment)
-            new = self._open(node, kernel, path)
+            new = self._open(node, kernel, info)
         except Refused:
             self._delete(attachment)
             raise
@@ -153,23 +155,41 @@ class Nova:
         if self.cloud.row(self.api.volume).owner == old.here:
             self.start(old)
 
-    def _open(self, node: cloud_module.Node, kernel: cloud_module.Kernel,
-              path: str) -> server_module.Server:
+    def _open(self, node: outside.Host, kernel: scheduler_module.Owner,
+              info: dict[str, typing.Any]) -> server_module.Server:
         if not kernel.alive:
             raise Refused('the node has lost power')
-        if not path:
-            raise Refused('served over iSCSI')
-        if path.rpartition('/')[2] not in node.mapper.mapped:
-            if self.truth.meddled:
-                raise Refused('the attachment was deleted meanwhile')
-            raise Violation('I6 device', f'{path} was returned and is not '
-                            f'on {node.host}')
-        server = server_module.Server(self.truth, node, path)
+        if info['driver_volume_type'] == 'iscsi':
+            server = self._log_in(node, info['data'])
+        else:
+            server = self._open_device(typing.cast(cloud_module.Node, node),
+                                       info['data']['device_path'])
         self.opened.append(server)
         server.read(self.choices.randrange(len(self.truth.regions)))
         if not server.alive:
             raise Refused('the node has lost power')
         return server
+
+    def _log_in(self, node: outside.Host,
+                data: dict[str, typing.Any]) -> server_module.Server:
+        server = outside.Served(self.truth, node, data)
+        if not server.admitted:
+            server.close()
+            if server.node.process.alive and server.node.up and (
+                    not self.truth.meddled):
+                raise Violation('I6 device', f'{server.node.name} serves '
+                                f'nothing to {server.initiator}')
+            raise Refused('no answer from the target')
+        return server
+
+    def _open_device(self, node: cloud_module.Node,
+                     path: str) -> server_module.Server:
+        if path.rpartition('/')[2] not in node.mapper.mapped:
+            if self.truth.meddled:
+                raise Refused('the attachment was deleted meanwhile')
+            raise Violation('I6 device', f'{path} was returned and is not '
+                            f'on {node.host}')
+        return server_module.Server(self.truth, node, path)
 
     def _retried(self, call: typing.Callable[[], typing.Any]) -> typing.Any:
         for left in reversed(range(TRIES)):

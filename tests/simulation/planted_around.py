@@ -23,6 +23,8 @@ from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.service import answers
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import state
+from cinder_dmclone.stack import write_gate
 from tests.simulation import mistakes
 
 bug = mistakes.bug
@@ -135,6 +137,14 @@ def _distracted(known, row, lender=old_copy.decide):
     return lender(known, row)
 
 
+@bug('H18: who only serves waits for its lender',
+     (state.Stack, 'served_only'), where='crash/served/cut/before/1')
+@property
+def _server_here(self):
+    """Whoever uses it is taken for a server on this node."""
+    return False
+
+
 @bug('H19: a path whose session stands is not tried again',
      (clones, 'reconnect'), where='crash/attach/sector/before/0')
 def _once(host, stack, queue=True, reconnect=clones.reconnect):
@@ -143,3 +153,19 @@ def _once(host, stack, queue=True, reconnect=clones.reconnect):
             disk.devnum in stack.source.paths):
         return True
     return reconnect(host, stack, queue)
+
+
+# -- the kernel -------------------------------------------------------------
+
+def _uncounted(function):
+    """The function, on a host that does not count I/O."""
+    def call(host, stack):
+        return function(dataclasses.replace(host, dm=Without(
+            host.dm, count_io=lambda name: None)), stack)
+    return call
+
+
+bug('a write that waits is looked for where nobody counts',
+    (write_gate, 'prepare'), where='crash/live/kill/before/0',
+    also=((write_gate, 'rearm', _uncounted(write_gate.rearm)),))(
+        _uncounted(write_gate.prepare))

@@ -97,7 +97,8 @@ class Tables:
         name = f'attachment-{self._number}'
         self.attachments[name] = {
             'id': name, 'volume_id': volume_id, 'deleted': False,
-            'attach_status': 'reserved', 'connector': None, **values}
+            'attach_status': 'reserved', 'connector': None,
+            'connection_info': None, **values}
         return name
 
     def update_attachment(self, attachment: str,
@@ -118,7 +119,8 @@ class Tables:
                 'id', 'host', '_name_id', 'size', 'status',
                 'migration_status', 'provider_id', 'deleted', 'project_id')),
             tuple(volumes._attachment(*(a[name] for name in (
-                'id', 'attach_status', 'instance_uuid', 'connector')))
+                'id', 'attach_status', 'instance_uuid', 'connector',
+                'connection_info')))
                 for a in self.attachments_of(volume_id)))
 
 

@@ -59,7 +59,8 @@ class Spec:
     @classmethod
     def of_seed(cls, seed: int) -> Spec:
         choices = random.Random(f'spec {seed}')
-        return cls(f'seed/{seed}', stories.of_seed(choices),
+        others = random.Random(f'others {seed}')
+        return cls(f'seed/{seed}', stories.of_seed(choices, others),
                    faults.Plan.of_seed(choices),
                    choices.choice((0.02, 0.1, 0.3, 0.7)),
                    choices.choice((0.0, 0.1, 0.5)))
@@ -159,7 +160,8 @@ class Schedule:
         story = self.spec.story
         self.cloud = cloud_module.Cloud(
             self.scheduler, self.choices, story.hosts,
-            last=dict(story.last), own_metadata=story.own_metadata)
+            last=dict(story.last), own_metadata=story.own_metadata,
+            serves_the_full=story.serves_the_full)
         self.cloud.note = self._note
         self.cloud.slowness = self.spec.slowness
         first = next(iter(self.cloud.nodes.values()))

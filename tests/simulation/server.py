@@ -37,8 +37,14 @@ class Server:
         self.may_fail = False
         self.kernel = node.kernel
         self.name = path.rpartition('/')[2]
-        node.mapper.open(path)
+        self._open_device()
         self.opened = True
+
+    def _open_device(self) -> None:
+        self.node.mapper.open(self.path)
+
+    def _close_device(self) -> None:
+        self.node.mapper.close(self.path)
 
     @property
     def here(self) -> Location:
@@ -54,7 +60,7 @@ class Server:
     def close(self) -> None:
         self.running = False
         if self.alive and self.opened:
-            self.node.mapper.close(self.path)
+            self._close_device()
         self.opened = False
 
     # -- I/O; each answers whether it was carried out -----------------------

@@ -11,6 +11,7 @@ from cinder_dmclone import names
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
 from tests.simulation import nova as nova_module
+from tests.simulation import outside
 from tests.simulation import scheduler
 from tests.simulation import truth as truth_module
 
@@ -28,6 +29,8 @@ class Story:
 
     :ivar delete: whether the volume is deleted in the end
     :ivar last: how the last node differs from the others
+    :ivar serves_the_full: whether a server is served over iSCSI whose node
+        has no room
     """
 
     hosts: tuple[str, ...]
@@ -35,6 +38,7 @@ class Story:
     delete: bool = True
     own_metadata: bool = False
     last: tuple[tuple[str, int], ...] = ()
+    serves_the_full: bool = False
 
 
 def line(text: str) -> tuple[Step, ...]:
@@ -51,6 +55,7 @@ def base(text: str, *others: str, delete: bool = True) -> Story:
 
 # A node with other disks, or with room for little more than one volume.
 DIFFERENCES = ((('block_size', 4096),), (('gib', 2),))
+FULL = (('gib', 0),)
 
 # For the systematic part: each is disturbed at every step.
 BASE = {
@@ -68,6 +73,10 @@ BASE = {
     'extend': base('attach b, detach, extend'),
     'migrate': base('migrate b, attach b'),
     'fill': base('attach b, wait 1, fill, wait 3, detach'),
+    'served': base('attach b, detach, attach x, wait 3, detach'),
+    'full': dataclasses.replace(
+        base('attach b, detach, attach c, wait 3, detach'),
+        last=FULL, serves_the_full=True),
 }
 
 
@@ -78,7 +87,8 @@ STATES = {
     'hydrating': 'attach b',
     'detached': 'attach b, detach',
 }
-CALLS = ('attach a', 'attach b', 'attach2 a', 'attach2 c', 'detach',
+CALLS = ('attach a', 'attach b', 'attach2 a', 'attach2 c', 'attach2 x',
+         'detach',
          'live b success', 'live c held', 'extend', 'migrate c', 'delete',
          'image', 'drop', 'again')
 
@@ -88,7 +98,29 @@ def pair(state: str, one: str, other: str) -> Story:
                 f'meet, linger, {other}')
 
 
-def of_seed(choices: random.Random) -> Story:
+def of_seed(choices: random.Random, others: random.Random) -> Story:
+    """
+    :param others: decides about what came later: most seeds stay as they were
+    """
+    story = _of_seed(choices)
+    if others.random() < 0.1:
+        return dataclasses.replace(story, last=FULL, serves_the_full=True)
+    if others.random() < 0.1:
+        return dataclasses.replace(story, lines=tuple(
+            tuple(_outside(step, others) for step in steps)
+            for steps in story.lines))
+    return story
+
+
+def _outside(step: Step, choices: random.Random) -> Step:
+    """The same, perhaps for a server on a host without the backend."""
+    what, *words = step
+    if what in ('attach', 'attach2') and choices.random() < 0.5:
+        return what, outside.Outside.host
+    return step
+
+
+def _of_seed(choices: random.Random) -> Story:
     hosts = ('a', 'b', 'c')[:choices.choice((2, 3, 3))]
     first = _main_line(choices, hosts)
     lines = [first]
@@ -148,6 +180,7 @@ class Teller:
         self.truth = truth
         self.first, self.second = novas
         self.choices = choices
+        self.outside = outside.Outside()
         self._meeting: scheduler.Future | None = None
 
     def tell(self, steps: typing.Sequence[Step]) -> None:
@@ -159,6 +192,10 @@ class Teller:
             except control.Refused as error:
                 self.cloud.note(f'{what}: {error}')
 
+    def _place(self, host: str) -> outside.Host:
+        return (self.outside if host == self.outside.host
+                else self._node(host))
+
     def _node(self, host: str) -> cloud_module.Node:
         return next(node for node in self.cloud.nodes.values()
                     if node.host == host)
@@ -166,7 +203,7 @@ class Teller:
     # -- steps --------------------------------------------------------------
 
     def _attach(self, host: str) -> None:
-        self.first.attach(self._node(host))
+        self.first.attach(self._place(host))
 
     def _detach(self) -> None:
         self.first.detach()
@@ -178,7 +215,7 @@ class Teller:
         self.first.fill()
 
     def _attach2(self, host: str) -> None:
-        self.second.attach(self._node(host))
+        self.second.attach(self._place(host))
 
     def _detach2(self) -> None:
         self.second.detach()
@@ -260,6 +297,9 @@ class Teller:
             self.api.complete_again(self.first.attachment)
         self.first.ensure(self._some_node())
         self.first.check_data()
+        if isinstance(self.first.server, outside.Served):
+            # The node looks after what it serves, for as long as it does.
+            self.first.clean_up()
 
     def _some_node(self) -> cloud_module.Node:
         """One that has the volume or can take it in."""

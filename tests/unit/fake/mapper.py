@@ -399,7 +399,9 @@ class Mapper:
                 self._fail(hold)
         if not target.queue:
             raise mapped.Failed(hold.name)
-        hold.waiting, hold.counted = True, hold.counts
+        # One that is tried again is the one that was counted, or was not.
+        hold.counted = hold.counted if hold.waiting else hold.counts
+        hold.waiting = True
         raise mapped.Queued()
 
     def _flush(self, devnum: str) -> None:
