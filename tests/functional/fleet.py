@@ -75,8 +75,14 @@ _FILL = (
     '''INSERT INTO snapshots (id, volume_id, status, deleted, use_quota,
         volume_type_id) SELECT CONCAT('fleet-', UUID_SHORT()), id, 'deleted',
         1, 1, 'type' FROM volumes''',
+    # The driver's and others', of nodes that are there and that were.
+    '''INSERT INTO driver_initiator_data (initiator, namespace, `key`, value)
+    SELECT CONCAT('iqn.fleet-', seq), ELT(1 + seq % 2, 'cinder_dmclone',
+        'another'), CONCAT('node', seq % {nodes}, '@dmclone'), ''
+    FROM seq_1_to_{nodes}0''',
     # As a server does by itself, but in the background.
-    'ANALYZE TABLE volumes, volume_attachment, snapshots, services')
+    'ANALYZE TABLE volumes, volume_attachment, snapshots, services, '
+    'driver_initiator_data')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,6 +230,9 @@ class Database(fake.Database):
                     table.id < _FLEET))
             connection.execute(sa.delete(models.Service).where(
                 models.Service.id > NODES))
+            initiators = models.DriverInitiatorData
+            connection.execute(sa.delete(initiators).where(
+                initiators.initiator.not_like('%fleet%')))
 
     volume = _of_others(fake.Database.volume)
     update = _of_others(fake.Database.update)

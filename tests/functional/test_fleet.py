@@ -16,8 +16,8 @@ EXAMINED = 100
 
 # Tests that move volumes about in every way there is.
 SCENARIOS = ('relocation.test_relocation', 'relocation.test_chain',
-             'relocation.test_migration', 'service.test_service',
-             'test_exchange')
+             'relocation.test_migration', 'service.test_host_names',
+             'service.test_service', 'test_exchange')
 
 
 class FleetTest(unittest.TestCase):
@@ -39,7 +39,9 @@ class FleetTest(unittest.TestCase):
         # All that there is to be sent is among it.
         for kind in ('SELECT volumes.', 'SELECT volume_attachment.',
                      'SELECT services.', 'UPDATE volumes SET provider_id',
-                     'UPDATE volumes SET _name_id', 'INSERT INTO messages'):
+                     'UPDATE volumes SET _name_id', 'INSERT INTO messages',
+                     'SELECT driver_initiator_data.',
+                     'INSERT INTO driver_initiator_data'):
             self.assertTrue([found for found in sent
                              if found.text.startswith(kind)], kind)
         self.assertTrue([found for found in sent
