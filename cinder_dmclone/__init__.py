@@ -9,6 +9,8 @@ and never in a circle (``tests/unit/test_layers.py`` reads this map)::
     9 wiring          from cinder.conf to what the code works on
     9 opts            the options of cinder.conf
     9 preflight       what this node lacks
+    9 weights         what cinder-scheduler loads
+    9 nova            what nova-scheduler loads, where nothing else of this is
 
     8 service         what Cinder and the other nodes call
     7 reconcile       brings what is here into line with what the rows say
@@ -44,4 +46,5 @@ Where to look:
 * Who is asking, and how is it served? ``service/attach_policy.py``
 * How long may an attach take? ``deadlines.py``
 * What makes a copy the volume? ``commit`` in ``database/volumes.py``
+* Where does a server go? ``nova/planning.py``
 """

@@ -26,6 +26,8 @@ DM_PREFIX = 'dmclone-'
 UUID_PREFIX = 'CINDER-DMCLONE-'
 META_PREFIX = 'dmclone-meta-'
 IQN_MARK = 'dmclone-'
+# The capability of a pool that lists the addresses of its node.
+ADDRESSES = 'dmclone_addresses'
 
 # RFC 3720, 3.2.6, as far as rtslib takes it (normalize_wwn in its utils.py);
 # LIO makes a directory of it.

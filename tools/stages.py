@@ -19,12 +19,9 @@ import time
 from collections.abc import (Callable, Collection, Iterator, Mapping,
                              Sequence)
 
-from tools import outcome
-from tools import shares
+from tools import outcome, shares
 
-from lab import entry
-from lab import processes
-from lab import remains
+from lab import entry, processes, remains
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORK = ROOT / '.tox'
@@ -43,7 +40,7 @@ MACHINE = 'machine'
 # within itself, see tests/simulation/test_explore.py.
 UNIT = {'pep8': 5.0, 'cover': 60.0, 'docs': 10.0, 'releasenotes': 3.0}
 # The same, but as root.
-AS_ROOT = {'devstack': 10.0}
+AS_ROOT = {'devstack': 10.0, 'scheduler': 20.0}
 # The unit tests beside Cinder's older releases; ``cover`` has the newest.
 OLDER_RELEASES = {'py3-2025.1': 100.0, 'py3-2026.1': 100.0}
 # How much of a failed stage's log is shown.
@@ -274,19 +271,32 @@ class InLabs:
                       f'tests/{self.name}', *words)
 
 
-def beside_unit(run: Run, name: str) -> None:
-    """The tests of one folder, with what the unit tests have installed."""
-    binaries = WORK / 'cover/bin'
-    if not (binaries / 'stestr').exists():
-        execute('cover', [*tox_command('cover'), '--notest'])
+def _beside(run: Run, name: str, binaries: pathlib.Path,
+            python: pathlib.Path) -> None:
+    """The tests of one folder, with what something else has installed."""
     results = WORK / f'{name}-results'
     _results(binaries, results)
     # The order of sets is part of a schedule of the simulation.
-    run.tests(name,
-              ['env', 'PYTHONHASHSEED=0',
-               *stestr(binaries, results, '--test-path', f'tests/{name}',
-                       'run')],
-              stestr(binaries, results, 'last', '--subunit'))
+    run.tests(name, [
+        'env', 'PYTHONHASHSEED=0', f'PYTHON={python}', *stestr(
+            binaries, results, '--test-path', f'tests/{name}', 'run')],
+        stestr(binaries, results, 'last', '--subunit'))
+
+
+def beside_unit(run: Run, name: str) -> None:
+    """Those that need what the unit tests do."""
+    binaries = WORK / 'cover/bin'
+    if not (binaries / 'stestr').exists():
+        execute('cover', [*tox_command('cover'), '--notest'])
+    _beside(run, name, binaries, binaries / 'python')
+
+
+def beside_nova(run: Run, name: str) -> None:
+    """Those that need the Nova of labs."""
+    from lab import guest, install
+    base = install.ensure()
+    nova = install.ensure_nova(base, guest.GUEST_PACKAGES)
+    _beside(run, name, base / 'bin', nova / 'bin/python')
 
 
 def unit(run: Run, wanted: Collection[str]) -> None:
@@ -305,8 +315,9 @@ def unit(run: Run, wanted: Collection[str]) -> None:
         run.tests('cover', tox_command('cover'),
                   stestr(WORK / 'cover/bin', ROOT, 'last', '--subunit'))
     beside_unit(run, 'simulation')
-    if 'devstack' in wanted:
-        beside_unit(run, 'devstack')
+    for name, beside in ('devstack', beside_unit), ('scheduler', beside_nova):
+        if name in wanted:
+            beside(run, name)
     for name in OLDER_RELEASES:
         if name in wanted:
             run.tests(name, tox_command(name),

@@ -6,10 +6,14 @@ from __future__ import annotations
 import typing
 
 from cinder.common import constants
+from oslo_config import cfg
 from oslo_utils import units as oslo_units
 
 from cinder_dmclone.host import lvm
+from cinder_dmclone import names
 from cinder_dmclone.world import World
+
+CONF = cfg.CONF
 
 
 class Stats:
@@ -40,6 +44,8 @@ class Stats:
             'thin_provisioning_support': False,
             'thick_provisioning_support': True,
             'total_volumes': len(report.lvs),
+            # Who asks from there is on this node, see ``weights``.
+            names.ADDRESSES: self._addresses(),
             'location_info': f'dmclone:{settings.node}:{report.uuid}',
             'filter_function': filter_function,
             'goodness_function': goodness_function,
@@ -58,6 +64,10 @@ class Stats:
             'shared_targets': False,
             'pools': [pool],
         }
+
+    def _addresses(self) -> list[str]:
+        own = {CONF.my_ip, self._configuration.target_ip_address}
+        return sorted(own - {None})
 
     def _read(self) -> lvm.Report:
         token = self._world.host.group.changed_token()

@@ -18,6 +18,8 @@ ROOM = re.compile(r'^ {4}(\d) (\w+) +\S', re.MULTILINE)
 # What builds devices works without a control plane: at boot there is none.
 BARE = ('host', 'ports', 'stack')
 CONTROL_PLANE = ('database', 'locks', 'peers', 'world')
+# Installed where Nova is, and not its Cinder.
+ABROAD = 'nova'
 
 
 def floors() -> dict[str, int]:
@@ -88,4 +90,11 @@ class LayersTest(unittest.TestCase):
                  for name, others in imports().items() for other in others
                  if name.partition('.')[0] in BARE
                  and other.partition('.')[0] in CONTROL_PLANE]
+        self.assertEqual([], found)
+
+    def test_what_nova_loads_shares_nothing_with_the_rest(self) -> None:
+        found = [f'{name} imports {other}'
+                 for name, others in imports().items() for other in others
+                 if (name.partition('.')[0] == ABROAD)
+                 != (other.partition('.')[0] == ABROAD)]
         self.assertEqual([], found)

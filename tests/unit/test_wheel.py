@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import configparser
 import email
 import os
 import pathlib
@@ -136,7 +135,7 @@ class WheelTestCase(unittest.TestCase):
                              self.read(f'data/data/{target}/{name}'))
 
     def test_entry_points_are_there(self):
-        built = configparser.ConfigParser()
+        built = test_packaging.parser()
         built.read_string(self.read('dist-info/entry_points.txt'))
         ours = test_packaging.setup_cfg()['entry_points']
         self.assertEqual(set(ours), set(built.sections()))
