@@ -9,7 +9,7 @@ import sys
 import time
 
 from lab import (account, crowd, entry, figures, install, kernel, logs,
-                 races, virtualenv)
+                 races, scheduling, virtualenv)
 from lab.account import Cost
 from lab.attached import AttachedVolume
 from lab.figures import Aim, Figure
@@ -40,6 +40,9 @@ def _arguments() -> argparse.Namespace:
                       help='measure a node that hydrates 100 volumes and '
                       'has lent 100 when their lender dies, and nothing '
                       'else')
+    only.add_argument('--scheduling', action='store_true',
+                      help='measure what nova-scheduler is given with 1000 '
+                      'hosts, and nothing else; needs no lab')
     parser.add_argument('--name', default=entry.lab_name('bench'),
                         help='name of the lab (default: %(default)s)')
     kernel.add_option(parser)
@@ -165,6 +168,11 @@ def _run(args: argparse.Namespace) -> int:
         # Rather now than after all measurements.
         expect(args.json.absolute().parent.is_dir(),
                f'no directory for {args.json}')
+    if args.scheduling:
+        times = 10 if args.quick else 100
+        found = scheduling.measure(install.ensure() / 'bin/python', times)
+        _tell(args, found, times)
+        return 0
     kernel.use(args.kernel)
     begin = time.monotonic()
     if args.races:
@@ -194,12 +202,16 @@ def _run(args: argparse.Namespace) -> int:
             lab.stop()
     print(f'Linux {release}, user-mode; medians of {times}; '
           f'{time.monotonic() - begin:.0f} s')
+    _tell(args, found, times, kernel=release)
+    return 0
+
+
+def _tell(args: argparse.Namespace, found: list[Figure], times: int,
+          **about: str) -> None:
     print('\n'.join(figures.table(found)))
     if args.json:
         args.json.write_text(figures.report(
-            found, commit=virtualenv.commit(), kernel=release,
-            repetitions=times))
-    return 0
+            found, commit=virtualenv.commit(), **about, repetitions=times))
 
 
 def _crowd(lab: Lab, times: int, quick: bool) -> list[Figure]:
