@@ -60,11 +60,12 @@ class Attachment:
 class Row:
     """What the database says about a volume.
 
+    :ivar host: None while Cinder looks for one
     :ivar size: in GiB
     """
 
     id: VolumeId
-    host: str
+    host: str | None
     name_id: str | None
     size: int
     status: str
@@ -77,7 +78,7 @@ class Row:
     @property
     def node(self) -> NodeName:
         """The owner, ``host@backend``."""
-        return NodeName(self.host.partition('#')[0])
+        return NodeName((self.host or '').partition('#')[0])
 
     @property
     def lv(self) -> LvUuid:
@@ -131,7 +132,7 @@ class Row:
         points, or one whose connector the manager has not written down yet.
         """
         here = self.connected_at(self.node.partition('@')[0])
-        if not self.offer or not here:
+        if not self.offer or not here or self.offer.node == self.node:
             return None
         there = self.connected_at(self.offer.node.partition('@')[0])
         waiting = (a for a in self.attachments

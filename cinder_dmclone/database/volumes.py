@@ -121,7 +121,7 @@ class RowStore:
         for volume_id, *fields in attachments:
             by_volume.setdefault(volume_id, []).append(_attachment(*fields))
         return [rows.Row(
-            id=row.id, host=row.host or '', name_id=row._name_id,
+            id=row.id, host=row.host, name_id=row._name_id,
             size=row.size, status=row.status,
             migration_status=row.migration_status,
             provider_id=row.provider_id, deleted=bool(row.deleted),

@@ -26,6 +26,7 @@ from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import exports
 from cinder_dmclone.stack import lv_tags
+from cinder_dmclone.stack import state
 from cinder_dmclone.stack import teardown
 from cinder_dmclone.stack import write_gate
 from cinder_dmclone.world import World
@@ -83,6 +84,14 @@ def _revoke(world: World, decision: Decision, known: Facts) -> None:
         lender.revoke_loan(world, known.stack, tag)
 
 
+@performs(Action.DISCHARGE)
+def _discharge(world: World, decision: Decision, known: Facts) -> None:
+    row = _row(known)
+    past = lv_tags.PastTag(row.generation, row.id, row.node, row.lv)
+    for tag in decision.lent:
+        lender.revoke_loan(world, known.stack, tag, past)
+
+
 @performs(Action.ADOPT, settles=True)
 def _adopt(world: World, decision: Decision, known: Facts) -> None:
     borrower.adopt(world, known.stack, _row(known))
@@ -90,10 +99,18 @@ def _adopt(world: World, decision: Decision, known: Facts) -> None:
 
 @performs(Action.RENAME, settles=True)
 def _rename(world: World, decision: Decision, known: Facts) -> None:
-    # Without the database the tag tells whose lock to take.
-    stack, own = known.stack, known.stack.tags.own
+    rename(world, known.stack, _row(known))
+
+
+def rename(world: World, stack: state.Stack, row: rows.Row) -> None:
+    """Write down which volume an LV is by now.
+
+    The tag tells whose lock to take without the database, and which row is
+    the LV's when it was deleted.
+    """
+    own = stack.tags.own
     assert own is not None
-    renamed = dataclasses.replace(own, volume=_row(known).id)
+    renamed = dataclasses.replace(own, volume=row.id)
     world.host.group.retag(names.data_lv(stack.lv),
                            add=[lv_tags.print_tag(renamed)],
                            remove=[lv_tags.print_tag(own)])

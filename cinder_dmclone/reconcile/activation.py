@@ -43,7 +43,7 @@ _TAKEN = (Action.ASSEMBLE, Action.LEND, Action.CONSUMERS)
 def decide(host: str, stack: state.Stack) -> Decision:
     """The next step for an LV while nobody can be asked about its volume.
 
-    Only the LV that is the volume, and was not lent, gets a front.
+    Only the LV that is the volume, and was not lent since, gets a front.
 
     :param host: the node's name as connectors give it
     """
@@ -56,10 +56,9 @@ def decide(host: str, stack: state.Stack) -> Decision:
     if tags.source and (not stack.assembled or _fails(stack)):
         return Decision(Action.ASSEMBLE)
     if tags.lent:
-        missing = tuple(loan for tag in tags.lent
-                        for loan in stack.missing_loans(tag.borrower))
+        missing = stack.missing_loans(tags.lent)
         return Decision(Action.LEND if missing else Verdict.REST, lent=missing)
-    if stack.of_kind(names.Kind.FRONT, *names.GATE):
+    if tags.past or stack.of_kind(names.Kind.FRONT, *names.GATE):
         return Decision(Verdict.REST)
     front = names.front(host, stack.lv)
     return Decision(Action.CONSUMERS, make=frozenset([front]))

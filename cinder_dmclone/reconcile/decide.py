@@ -17,6 +17,7 @@ from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import home
+from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile import new_copy
 from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone.reconcile import offers
@@ -25,6 +26,18 @@ from cinder_dmclone.reconcile import old_copy
 
 def decide(facts: Facts) -> Decision:
     """The next step for ``facts.stack``."""
+    found = for_request(facts)
+    if facts.home and facts.stack.tags.lent and facts.row and (
+            found.step in (Verdict.REST, Verdict.WAIT, Verdict.WATCH)):
+        return loans.at_home(facts, facts.row, found)
+    return found
+
+
+def for_request(facts: Facts) -> Decision:
+    """The same, without what other volumes need of a volume.
+
+    Whether they can be helped is no matter of those who ask for this one.
+    """
     found = _decide(facts)
     if isinstance(found.step, Verdict) and not found.hindrance:
         return dataclasses.replace(found, hindrance=offers.hindrance(facts))
@@ -71,12 +84,11 @@ def _without_lv(facts: Facts) -> Decision:
 
 
 def _deleted(facts: Facts, row: rows.Row) -> Decision:
-    if facts.stack.data is None:
-        return _without_lv(facts)
     concerned = (row.owner, row.source, row.offer)
     if facts.here in concerned or not facts.stack.tags.own or (
             facts.stack.tags.lent):
-        return Decision(Action.ERASE, 'the volume was deleted')
+        return old_copy.kept(facts, row) or Decision(
+            Action.ERASE, 'the volume was deleted')
     return Decision(Verdict.REPORT, 'a deleted volume that was last owned by '
                     f'{row.owner} left this LV, which claims to own it')
 

@@ -35,7 +35,8 @@ class Action(enum.Enum):
     """What is done here. Each is idempotent and safe to repeat."""
 
     WITHDRAW = 'take the offer back'
-    REVOKE = 'forget a loan that never came to be'
+    REVOKE = 'forget a loan that has ended, or never came to be'
+    DISCHARGE = 'write down where the volume went, in place of its loan'
     ADOPT = 'become the owner that the row already names'
     RENAME = 'write down which volume it is by now'
     ASSEMBLE = 'put the clone together'

@@ -13,6 +13,7 @@ from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
+from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
@@ -36,9 +37,12 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
                         'is complete is not known')
     if stack.tags.copy or not stack.tags.own:
         return Decision(Action.ADOPT, 'the row names this LV the volume')
-    stale = [tag for tag in stack.tags.lent if tag.borrower != row.offer]
-    if stale:
-        return _stale_loan(facts, stale[0])
+    if stack.tags.own.volume != row.id:
+        return Decision(Action.RENAME, 'Cinder has exchanged the ids')
+    for tag in stack.tags.lent:
+        stale = _stale_loan(facts, row, tag)
+        if stale:
+            return stale
     if _gate_in_the_way(stack, row):
         return Decision(Action.OPEN, 'the volume is here')
     if stack.tags.source:
@@ -49,8 +53,6 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     if row.source or stack.meta or stack.of_kind(
             names.Kind.CLONE, names.Kind.SOURCE):
         return Decision(Action.COMPLETE, 'hydration has finished')
-    if stack.tags.own.volume != row.id and not row.offer:
-        return Decision(Action.RENAME, 'Cinder has exchanged the ids')
     return _consumers(facts, row)
 
 
@@ -67,20 +69,28 @@ def _gate_in_the_way(stack: Stack, row: rows.Row) -> bool:
 
 
 def _lend_offered(stack: Stack, row: rows.Row) -> Decision | None:
-    loans = row.offer and stack.missing_loans(row.offer)
-    return Decision(Action.LEND, lent=loans) if loans else None
+    missing = stack.missing_loans(stack.loans_to(row.offer))
+    return Decision(Action.LEND, lent=missing) if missing else None
 
 
-def _stale_loan(facts: Facts, tag: lv_tags.LoanTag) -> Decision:
-    """A loan that the row does not know.
+def _stale_loan(facts: Facts, row: rows.Row,
+                tag: lv_tags.LoanTag) -> Decision | None:
+    """A loan to a later copy of this volume, of which the row knows nothing.
 
     Either its offer was withdrawn, or the database went back to before the
     commit and the borrower has the newest data: only the borrower knows.
     """
+    if tag.volume != row.id or tag.borrower == row.offer:
+        return None
+    if tag.borrower in facts.silent:
+        return loans.silent(tag.borrower)
     shown = facts.shown.get(tag.borrower)
     if shown is None:
         return Decision(Question.SHOW, ask=tag.borrower, why='the row knows '
                         f'nothing of the loan to {tag.borrower}')
+    if shown.group == tag.group and 0 < shown.generation <= row.generation:
+        # The volume has gone on from there since.
+        return None
     if shown.group != tag.group or shown.state not in (
             LvState.MISSING, LvState.COPY):
         return Decision(

@@ -10,6 +10,7 @@ from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
+from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile.observed import Facts
 
 
@@ -17,6 +18,10 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     """A copy that is not (yet) the volume."""
     if row.offer == facts.here:
         return _offered(facts, row)
+    if loans.elsewhere(facts, row):
+        return Decision(Action.DISCARD, 'the volume is of another backend')
+    if facts.foreign(row) or not row.node:
+        return Decision(Verdict.WAIT, 'Cinder moves the volume')
     agreed = facts.agreed.get(row.node)
     if agreed is None:
         return Decision(Question.AGREE, ask=row.owner)

@@ -25,7 +25,8 @@ class Facts:
     row's offer has stood for long, ``overdue`` that it has without an
     attachment that is connected.
     ``shown`` and ``agreed`` are the answers of peers that were asked, by
-    node.
+    node; ``silent`` has the LVs that were asked about in vain. ``borrowers``
+    are the rows of other volumes that it was lent to.
     """
 
     node: NodeName
@@ -38,6 +39,9 @@ class Facts:
         dataclasses.field(default_factory=dict))
     agreed: typing.Mapping[str, bool | None] = dataclasses.field(
         default_factory=dict)
+    silent: typing.Collection[Location] = ()
+    borrowers: typing.Mapping[VolumeId, rows.Row] = dataclasses.field(
+        default_factory=dict)
 
     @property
     def here(self) -> Location:
@@ -45,33 +49,75 @@ class Facts:
 
     @property
     def home(self) -> bool:
-        """Whether this LV is the volume."""
-        return bool(self.row and self.row.owner == self.here)
+        """Whether this LV is a volume that was not deleted."""
+        return bool(self.row and not self.row.deleted
+                    and self.row.owner == self.here)
+
+    def row_of(self, volume: VolumeId) -> rows.Row | None:
+        """The row of this volume, or of one that it was lent to."""
+        if self.row and self.row.id == volume:
+            return self.row
+        return self.borrowers.get(volume)
+
+    def foreign(self, row: rows.Row) -> bool:
+        """Whether a volume is one of another backend."""
+        return foreign(row, self.node)
+
+
+def no_answers() -> dict[str, typing.Any]:
+    """Those of peers, when nobody was asked yet."""
+    return {'shown': {}, 'agreed': {}, 'silent': set()}
 
 
 class Rows:
-    """Rows that were read for many stacks, each found by what it speaks of."""
+    """Rows that were read for many stacks, each found by what it speaks of.
 
-    def __init__(self, found: typing.Iterable[rows.Row]) -> None:
+    What another backend's driver keeps in a row is no record of ours, even if
+    it looks like one.
+    """
+
+    def __init__(self, found: typing.Iterable[rows.Row],
+                 node: NodeName) -> None:
+        self._node = node
         self._found: dict[Location | VolumeId, list[rows.Row]] = (
             collections.defaultdict(list))
         for row in found:
+            if foreign(row, node):
+                row = dataclasses.replace(row, provider_id=None)
             keys: set[Location | VolumeId] = {row.id}
             keys.update(place for place in _concerned(row) if place)
             for key in keys:
                 self._found[key].append(row)
 
-    def named(self, lv: Location) -> bool:
-        """Whether a living volume is, comes from or may become an LV."""
-        return any(not row.deleted for row in self._found.get(lv, ()))
+    def named(self, stack: state.Stack) -> bool:
+        """Whether a living volume is, comes from or may become an LV.
 
-    def of(self, stack: state.Stack, node: NodeName) -> list[rows.Row]:
+        Others that borrow from it do not count.
+        """
+        here = Location(self._node, stack.lv)
+        return any(not row.deleted and _names(row, stack, here)
+                   for row in self._found.get(here, ()))
+
+    def of(self, stack: state.Stack) -> list[rows.Row]:
         """Those that may speak of a stack."""
         keys: list[Location | VolumeId] = [
-            Location(node, stack.lv), *stack.volumes,
-            *(tag.borrower for tag in stack.tags.lent)]
+            Location(self._node, stack.lv), *stack.volumes]
         return list({row.id: row for key in keys
                      for row in self._found.get(key, ())}.values())
+
+    def borrowers(self, stack: state.Stack) -> dict[VolumeId, rows.Row]:
+        """Those of the volumes that a stack was lent to."""
+        return {row.id: row for volume in stack.borrowers
+                for row in self._found.get(volume, ()) if row.id == volume}
+
+
+def foreign(row: rows.Row, node: NodeName) -> bool:
+    """Whether a row is of another backend than a node's.
+
+    One without a host is nobody's yet.
+    """
+    return bool(row.node) and (
+        row.node.partition('@')[2] != node.partition('@')[2])
 
 
 def _concerned(row: rows.Row) -> tuple[Location | None, ...]:
@@ -81,33 +127,35 @@ def _concerned(row: rows.Row) -> tuple[Location | None, ...]:
     return row.owner, row.source, row.offer
 
 
+def _names(row: rows.Row, stack: state.Stack, here: Location) -> bool:
+    """Whether an LV is, was or may become the volume of a row that says so."""
+    if row.id in stack.borrowers and row.id not in stack.volumes:
+        return here in (row.owner, None if row.unreadable else row.offer)
+    return here in _concerned(row)
+
+
 def pick_row(stack: state.Stack, node: NodeName,
              found: typing.Iterable[rows.Row]) -> tuple[rows.Row | None,
                                                         bool]:
     """Of the rows that speak of a stack, the one that decides about it.
 
-    The LV's owner comes first, then who names it, then who owns the LV it
-    was lent to; the ids in the tags are the weakest hint, because Cinder's
-    generic migration exchanges ids between rows.
+    Who names the LV comes first, deleted or not, and its owner before others;
+    the ids in the tags are the weaker hint, because Cinder's generic
+    migration exchanges ids between rows.
 
     :returns: the row or None, and whether several live rows claim the LV
     """
     here = Location(node, stack.lv)
-    borrowers = {tag.borrower for tag in stack.tags.lent}
-    ranks: dict[tuple[bool, int], list[rows.Row]] = (
+    ranks: dict[tuple[bool, bool, int], list[rows.Row]] = (
         collections.defaultdict(list))
     for row in found:
-        if row.owner == here:
-            rank = 0
-        elif here in _concerned(row):
-            rank = 1
-        elif row.owner in borrowers:
-            rank = 2
+        if _names(row, stack, here):
+            rank = (False, row.deleted, int(row.owner != here))
         elif row.id in stack.volumes:
-            rank = 3 + stack.volumes.index(row.id)
+            rank = (True, row.deleted, stack.volumes.index(row.id))
         else:
             continue
-        ranks[row.deleted, rank].append(row)
+        ranks[rank].append(row)
     if not ranks:
         return None, False
     best = ranks[min(ranks)]

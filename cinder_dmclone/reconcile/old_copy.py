@@ -9,16 +9,12 @@ keeps it.
 from __future__ import annotations
 
 from cinder_dmclone.database import rows
-from cinder_dmclone.location import GroupUuid
-from cinder_dmclone.location import Location
 from cinder_dmclone import names
-from cinder_dmclone.peers import messages
-from cinder_dmclone.peers.messages import LvState
-from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
+from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
@@ -31,16 +27,52 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     stale = _stale_writers(stack, row, writers) if writers else None
     if stale and stale.step is not Verdict.WAIT:
         return stale
-    if facts.here == row.source:
-        return _serve(stack, row.owner)
-    for tag in stack.tags.lent:
-        # A lender in the middle of a chain is named by no row: what it lent
-        # to tells.
-        needed = _discharge(facts, row, tag)
-        if needed:
-            return needed
-    return stale or Decision(Action.RELEASE,
-                             'those it was lent to are complete')
+    return kept(facts, row) or stale or Decision(
+        Action.RELEASE, 'those it was lent to are complete')
+
+
+def kept(facts: Facts, row: rows.Row) -> Decision | None:
+    """What to do about an LV for the sake of those it is lent to.
+
+    A lender in the middle of a chain is named by no row: what it lent to
+    tells. Who does not answer keeps nobody else from being served.
+
+    :returns: None if nobody needs it
+    """
+    found, ended = [], []
+    for tag in facts.stack.tags.lent:
+        if tag.borrower == row.owner and facts.here == row.source and (
+                not row.deleted):
+            found.append((tag, Decision(Verdict.WAIT)))
+            continue
+        why = loans.standing(facts, tag)
+        if why and why.step is Question.SHOW:
+            return why
+        if why:
+            found.append((tag, why))
+        else:
+            ended.append(tag)
+    if not found:
+        return None
+    if ended:
+        return _forget(facts, row, ended[0])
+    serving = loans.serve(facts.stack, [
+        tag for tag, why in found if why.step is not Verdict.REPORT])
+    if serving.step is not Verdict.WAIT:
+        return serving
+    return loans.most_urgent(serving, *(why for _, why in found))
+
+
+def _forget(facts: Facts, row: rows.Row, tag: lv_tags.LoanTag) -> Decision:
+    """End one of several loans.
+
+    That the volume has gone on must stay known: a database that is restored
+    would make this LV the volume again.
+    """
+    went_on = (tag.volume == row.id == facts.stack.volume
+               and tag.generation <= row.generation)
+    return Decision(Action.DISCHARGE if went_on else Action.REVOKE,
+                    f'{tag.borrower} needs it no more', lent=(tag,))
 
 
 def _stale_writers(stack: Stack, row: rows.Row,
@@ -58,74 +90,3 @@ def _stale_writers(stack: Stack, row: rows.Row,
                         f'no longer the volume ({row.owner} is)')
     return Decision(Verdict.WAIT, f'a server that has moved to {row.node} '
                     'still has its device here')
-
-
-def _discharge(facts: Facts, row: rows.Row,
-               tag: lv_tags.LoanTag) -> Decision | None:
-    """Why a loan still needs this LV; None if it does not."""
-    shown = facts.shown.get(tag.borrower)
-    if shown is None:
-        return Decision(Question.SHOW, ask=tag.borrower)
-    if shown.group == tag.group and shown.state in (
-            LvState.COPY, LvState.HYDRATING):
-        return _serve(facts.stack, tag.borrower)
-    doubt = _doubt(facts.stack, tag.borrower, tag.generation, tag.group,
-                   shown)
-    if doubt is None:
-        return None
-    if tag.borrower == row.owner or shown.state is not LvState.MISSING:
-        return Decision(Verdict.REPORT, f'{doubt}; this copy is kept')
-    # The borrower has passed the volume on and is gone itself: only the
-    # volume's owner can prove that nobody needs either.
-    owner = facts.shown.get(row.owner)
-    if owner is None:
-        return Decision(Question.SHOW, ask=row.owner)
-    doubt = _doubt(facts.stack, row.owner, row.generation, None, owner)
-    if doubt is None:
-        return None
-    return Decision(Verdict.REPORT, f'{doubt}; this copy is kept')
-
-
-def _doubt(stack: Stack, who: Location, generation: int,
-           group: GroupUuid | None, shown: messages.Shown) -> str | None:
-    """Why a node's statement does not prove this copy superfluous.
-
-    :param group: the volume group the node had when it borrowed
-    """
-    if shown.state is not LvState.COMPLETE:
-        return f'{who} is {shown.state.value}'
-    if shown.generation != generation:
-        return (f'{who} is at generation {shown.generation} instead of '
-                f'{generation}')
-    if group and shown.group != group:
-        return f'{who.node} has another volume group than when it borrowed'
-    assert stack.data is not None
-    if shown.size < stack.data.size:
-        return f'{who} is smaller than this copy'
-    return None
-
-
-def _serve(stack: Stack, borrower: Location) -> Decision:
-    """Lend, and hydrate meanwhile if this LV is itself a copy.
-
-    Reads that wait here would wait inside the iSCSI target and keep its
-    other initiators from logging in: they fail while the path is lost, and
-    the borrower, where the server is, lets them wait.
-    """
-    if stack.tags.source and not stack.assembled:
-        return Decision(Action.ASSEMBLE)
-    missing = stack.missing_loans(borrower)
-    if missing:
-        return Decision(Action.LEND, lent=missing)
-    wait = Decision(Verdict.WAIT, f'{borrower} hydrates from here')
-    if not stack.tags.source:
-        left = stack.meta or stack.of_kind(names.Kind.CLONE, names.Kind.SOURCE)
-        return Decision(Action.COMPLETE) if left else wait
-    finished = decision.finished(stack)
-    if finished:
-        return finished
-    if not stack.has_path:
-        if stack.queues:
-            return Decision(Action.PAUSE, 'the path to the lender is lost')
-        return decision.without_path(stack)
-    return decision.copying(stack)

@@ -151,11 +151,11 @@ class Reconciler:
                           if stack.in_flight}
             enqueued = {
                 lv: stack for lv, stack in collected.items()
-                if everything or due & {lv, stack.tags.volume}
+                if everything or due & stack.keys
                 or (stack.in_flight and lv not in self._schedule)}
             self._schedule.nobody(due - enqueued.keys(), now)
             for lv in self._schedule.at_work(enqueued):
-                if due & {lv, enqueued[lv].tags.volume}:
+                if due & enqueued[lv].keys:
                     # What called for a look may have come after the last one.
                     self._schedule.enqueue_after(lv)
                 del enqueued[lv]
@@ -205,23 +205,22 @@ class Reconciler:
         """
         store, node = self._world.rows, self._world.settings.node
         found = {row.id: row for row in store.find({*known, *(
-            volume for stack in stacks
-            for volume in (VolumeId(stack.lv), *stack.volumes))})}
-        read = observed.Rows(found.values())
-        unnamed = [stack.lv for stack in stacks
-                   if not read.named(Location(node, stack.lv))]
+            volume for stack in stacks for volume in (
+                VolumeId(stack.lv), *stack.volumes, *stack.borrowers))})}
+        read = observed.Rows(found.values(), node)
+        unnamed = [stack.lv for stack in stacks if not read.named(stack)]
         if unnamed:
             found |= {row.id: row for row in store.homes(node, unnamed)}
-            read = observed.Rows(found.values())
+            read = observed.Rows(found.values(), node)
         return read
 
     def _facts(self, stack: state.Stack,
                found: observed.Rows) -> observed.Facts:
         node = self._world.settings.node
-        row, rivals = observed.pick_row(stack, node, found.of(stack, node))
+        row, rivals = observed.pick_row(stack, node, found.of(stack))
         now = self._world.clock.monotonic()
         return observed.Facts(
-            node, stack, row, rivals,
+            node, stack, row, rivals, borrowers=found.borrowers(stack),
             overdue=self._offers.overdue(stack.lv, row, now),
             standing=self._offers.standing(stack.lv, row, now))
 
@@ -299,7 +298,7 @@ class Reconciler:
         lv = stack.lv
         # Almost always the row's id; the row is read under the lock only.
         volume = stack.volume
-        answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
+        answers = observed.no_answers()
         for _ in range(MAX_STEPS):
             try:
                 decision, found, belongs = self._one_step(
@@ -322,7 +321,10 @@ class Reconciler:
             if belongs > lane:
                 return decision, belongs
             if decision.ask and not self._ask(decision, stack, answers):
-                return Decision(Verdict.RETRY, 'a peer does not answer'), None
+                if decision.step is not Question.SHOW:
+                    return Decision(Verdict.RETRY,
+                                    'a peer does not answer'), None
+                answers['silent'].add(decision.ask)
         return self._endless(lv, decision), None
 
     def _endless(self, lv: LvUuid, decision: Decision) -> Decision:
@@ -374,14 +376,18 @@ class Reconciler:
             decision, known = self._decide_now(lv, volume, answers)
             if decision.step in actions.REMOVALS:
                 teardown.teardown(self._world.host, known.stack)
+                source = known.stack.tags.source
+                if source:
+                    self._world.peers.notify(source.node, volume)
 
     def _decide_now(self, lv: LvUuid, volume: VolumeId,
-                    answers: dict[str, typing.Any]) -> tuple[
-                        Decision, observed.Facts]:
+                    answers: dict[str, typing.Any],
+                    how: typing.Callable[[observed.Facts], Decision]
+                    | None = None) -> tuple[Decision, observed.Facts]:
         stack = inspect.refresh(self._world.host, lv)
         known = dataclasses.replace(
             self._facts(stack, self._rows([stack], volume)), **answers)
-        return decide.decide(known), known
+        return (how or decide.decide)(known), known
 
     def _ask(self, decision: Decision, stack: state.Stack,
              answers: dict[str, typing.Any]) -> bool:
@@ -421,9 +427,10 @@ class Reconciler:
         :param seconds: when the thread looks
         """
         lv = row.lv
-        answers: dict[str, typing.Any] = {'shown': {}, 'agreed': {}}
+        answers = observed.no_answers()
         for _ in range(MAX_STEPS):
-            decision, known = self._decide_now(lv, row.id, answers)
+            decision, known = self._decide_now(lv, row.id, answers,
+                                               decide.for_request)
             if decision.ask and self._ask(decision, known.stack, answers):
                 continue
             if decision.step not in actions.SETTLING:

@@ -47,14 +47,21 @@ def lend(world: World, row: rows.Row, there: messages.Identity,
         seconds=world.settings.budget * deadlines.PREPARE_PART)
 
 
-def revoke_loan(world: World, stack: state.Stack,
-                tag: lv_tags.LoanTag) -> None:
-    """Forget a loan: its offer was withdrawn or never used."""
+def revoke_loan(world: World, stack: state.Stack, tag: lv_tags.LoanTag,
+                instead: lv_tags.PastTag | None = None) -> None:
+    """Forget a loan that has ended, or that never came to be.
+
+    :param instead: what takes its place
+    """
     iqn = exports.loan_iqn(world.host, stack, tag)
     world.host.targets.remove(iqn)
     world.host.dm.remove(str(names.loan(stack.lv, tag.lv)))
-    world.host.group.retag(names.data_lv(stack.lv),
-                           remove=[lv_tags.print_tag(tag)])
+    old = stack.tags.past if instead else None
+    world.host.group.retag(
+        names.data_lv(stack.lv),
+        add=[lv_tags.print_tag(instead)] if instead else [],
+        remove=[lv_tags.print_tag(gone) for gone in (tag, old)
+                if gone and gone != instead])
     world.host.group.flush()
 
 

@@ -3,20 +3,24 @@
 
 from __future__ import annotations
 
+from cinder.objects.fields import VolumeStatus
 from oslo_utils import excutils
 
 from cinder_dmclone.database.provider_id import ProviderId
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
+from cinder_dmclone.reconcile import actions
+from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import coordinator
-from cinder_dmclone.relocation import lender
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import teardown
 from cinder_dmclone import units
+
+_BEING_MADE = (VolumeStatus.CREATING, VolumeStatus.DOWNLOADING)
 
 
 def create(service: Service, volume_id: VolumeId, lv: LvUuid,
@@ -38,20 +42,28 @@ def create(service: Service, volume_id: VolumeId, lv: LvUuid,
 def delete(service: Service, volume_id: VolumeId) -> None:
     """Delete a volume's LV, also while it hydrates; idempotent.
 
+    One that another volume needs is left to the reconciler. While a volume
+    is being made nobody deletes it: Cinder asks for that when an attempt has
+    failed, and the next may be under way here.
+
     :raises DeviceBusy: if it is in use; it is then left as it was
     """
     world, host = service.world, service.host
     with service.locked(volume_id):
         row = world.rows.get(volume_id)
-        if row is None or row.deleted:
+        if row is None or row.deleted or row.status in _BEING_MADE:
             return
         service.require_home(row)
         if row.offer:
             row = coordinator.withdraw(world, row)
         stack = inspect.refresh(host, row.lv)
-        for tag in stack.tags.lent:
-            lender.revoke_loan(world, stack, tag)
-        teardown.strip(host, inspect.refresh(host, row.lv))
+        if stack.tags.lent:
+            teardown.close(host, stack)
+            if stack.tags.own and stack.tags.own.volume != row.id:
+                actions.rename(world, stack, row)
+            service.loop.enqueue(row.lv, schedule.SOONEST)
+            return
+        teardown.strip(host, stack)
     # Nobody else touches a volume that is being deleted; other nodes'
     # requests need not wait for the erasure.
     teardown.erase(host, stack)

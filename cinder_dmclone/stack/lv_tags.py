@@ -65,7 +65,9 @@ class SourceTag:
 class LoanTag:
     """This LV is the source of ``lv`` on ``node``: never to be written.
 
-    ``group`` is the uuid of the borrower's volume group: a node that was
+    ``volume`` and ``generation`` are what that LV becomes: the volume that
+    this one is, too, if it moves, and another one otherwise. ``group`` is the
+    uuid of the borrower's volume group: a node that was
     installed anew under its old name is another borrower.
     """
 
@@ -80,6 +82,21 @@ class LoanTag:
     @property
     def borrower(self) -> Location:
         return Location(self.node, self.lv)
+
+
+@dataclasses.dataclass(frozen=True)
+class PastTag:
+    """The volume has gone on: it was ``lv`` on ``node`` at ``generation``.
+
+    Takes the place of a loan to the volume itself that has ended, while this
+    LV stays for others.
+    """
+
+    kind: typing.ClassVar[str] = 'past'
+    generation: int
+    volume: VolumeId
+    node: NodeName
+    lv: LvUuid
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +115,7 @@ class MetadataTag:
     iqn: str
 
 
-Tag = OwnTag | CopyTag | SourceTag | LoanTag | MetadataTag
+Tag = OwnTag | CopyTag | SourceTag | LoanTag | PastTag | MetadataTag
 _KINDS: dict[str, type[Tag]] = {
     cls.kind: cls for cls in typing.get_args(Tag)}
 _NUMBERS: dict[str, typing.Callable[[str], int]] = {
@@ -157,6 +174,7 @@ class Tags:
     copy: CopyTag | None = None
     source: SourceTag | None = None
     lent: tuple[LoanTag, ...] = ()
+    past: PastTag | None = None
     meta: MetadataTag | None = None
 
     @classmethod
@@ -179,20 +197,23 @@ class Tags:
                 single[tag.kind] = tag
         return cls(own=single.get('own'), copy=single.get('copy'),
                    source=single.get('from'), lent=tuple(lent),
-                   meta=single.get('meta'))
+                   past=single.get('past'), meta=single.get('meta'))
 
     @property
     def generation(self) -> int:
         """The highest generation at which this LV was known committed.
 
         A copy and a loan name the generation they lead to, which is only
-        reached with the commit.
+        reached with the commit. A loan to another volume has that one's.
         """
-        generations = [tag.generation - 1 for tag in self.lent]
+        generations = [tag.generation - 1 for tag in self.lent
+                       if tag.volume == self.volume]
         if self.copy:
             generations.append(self.copy.generation - 1)
         if self.own:
             generations.append(self.own.generation)
+        if self.past and self.past.volume == self.volume:
+            generations.append(self.past.generation)
         return max(generations, default=0)
 
     @property
@@ -202,17 +223,10 @@ class Tags:
                 else None)
 
     @property
-    def volumes(self) -> tuple[VolumeId, ...]:
-        """The volume ids these tags speak of, the latest first.
-
-        Cinder's generic migration exchanges the ids of two rows: what was
-        written down for a loan is of a later time than what was for the LV.
-        """
-        lent = sorted(self.lent, key=lambda tag: -tag.generation)
-        return tuple(dict.fromkeys(
-            tag.volume for tag in (*lent, self.copy, self.own) if tag))
-
-    @property
     def volume(self) -> VolumeId | None:
-        """The volume id these tags speak of."""
-        return next(iter(self.volumes), None)
+        """The volume that this LV is, was or may become.
+
+        A loan does not tell: it has the borrower's.
+        """
+        return next((tag.volume for tag in (self.own, self.copy) if tag),
+                    None)

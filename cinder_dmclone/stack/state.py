@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 
 from cinder_dmclone.host.dm import device as dm_device
 from cinder_dmclone.host.dm import status
@@ -77,9 +78,20 @@ class Stack:
 
     @property
     def volumes(self) -> tuple[VolumeId, ...]:
-        """The volume ids that its tags speak of, the latest first."""
-        meta = (self.meta_tag.volume,) if self.meta_tag else ()
-        return tuple(dict.fromkeys((*self.tags.volumes, *meta)))
+        """The ids that its tags have for the volume it is of."""
+        meta = self.meta_tag.volume if self.meta_tag else None
+        return tuple(dict.fromkeys(
+            volume for volume in (self.tags.volume, meta) if volume))
+
+    @property
+    def keys(self) -> set[str]:
+        """What has it looked at: its uuid, or a volume's id."""
+        return {self.lv, self.volume, *self.borrowers}
+
+    @property
+    def borrowers(self) -> tuple[VolumeId, ...]:
+        """The volumes that need it as a source."""
+        return tuple(dict.fromkeys(tag.volume for tag in self.tags.lent))
 
     @property
     def assembled(self) -> bool:
@@ -116,11 +128,14 @@ class Stack:
         return (self.disk is not None
                 and self.disk.state != sessions.LOGGED_IN)
 
-    def missing_loans(self, borrower: Location) -> tuple[
-            lv_tags.LoanTag, ...]:
-        """What is lent to a borrower and not exported to it."""
-        return tuple(tag for tag in self.tags.lent
-                     if tag.borrower == borrower and not self._lends(tag))
+    def missing_loans(self, loans: typing.Iterable[lv_tags.LoanTag]
+                      ) -> tuple[lv_tags.LoanTag, ...]:
+        """Those that are not exported to their borrower."""
+        return tuple(tag for tag in loans if not self._lends(tag))
+
+    def loans_to(self, borrower: Location | None) -> list[lv_tags.LoanTag]:
+        """What is lent to an LV; nothing if there is none."""
+        return [tag for tag in self.tags.lent if tag.borrower == borrower]
 
     def _lends(self, tag: lv_tags.LoanTag) -> bool:
         name = names.loan(self.lv, tag.lv)

@@ -10,6 +10,7 @@ from cinder_dmclone import names
 from cinder_dmclone.ports import Host
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack.state import Stack
+from cinder_dmclone.stack import write_gate
 
 
 def quiesce(host: Host, stack: Stack) -> None:
@@ -48,14 +49,29 @@ def _disassemble(host: Host, stack: Stack,
     host.dm.remove(str(names.source(stack.lv)))
 
 
+def close(host: Host, stack: Stack) -> None:
+    """Leave nothing with which an LV can be written.
+
+    :raises DeviceBusy: if somebody has a consumer open; nothing was changed
+    """
+    _require_closed(stack)
+    for name in stack.of_kind(*names.WRITERS):
+        consumers.drop(host, stack, name)
+    write_gate.remove(host, stack)
+
+
+def _require_closed(stack: Stack) -> None:
+    for name in stack.of_kind(names.Kind.FRONT, names.Kind.IO):
+        if stack.is_open(name):
+            raise exceptions.DeviceBusy(device=name)
+
+
 def strip(host: Host, stack: Stack) -> None:
     """Remove everything that is built on an LV.
 
     :raises DeviceBusy: if somebody has a consumer open; nothing was changed
     """
-    for name in stack.of_kind(names.Kind.FRONT, names.Kind.IO):
-        if stack.is_open(name):
-            raise exceptions.DeviceBusy(device=name)
+    _require_closed(stack)
     quiesce(host, stack)
     _drop_consumers(host, stack)
     dismantle(host, stack)

@@ -33,7 +33,7 @@ def restore_database(cloud: cloud_module.Cloud,
     if (not tables.before_commit or tables.real or truth.kept is not None
             or row.offer or row.deleted or row.status == 'deleting'):
         return False
-    newest = _newest(cloud)
+    newest = _newest(cloud, truth)
     behind = any(found.openers for node in cloud.nodes.values()
                  for found in node.mapper.mapped.values()
                  if node.name != row.node)
@@ -50,7 +50,7 @@ def restore_database(cloud: cloud_module.Cloud,
 def adopt(cloud: cloud_module.Cloud, truth: truth_module.Truth) -> None:
     """What the documentation tells the operator to do after that."""
     if cloud.tables.real:
-        newest = _newest(cloud)
+        newest = _newest(cloud, truth)
         assert newest
         owner, tags = newest
         assert tags.own
@@ -67,21 +67,23 @@ def adopt(cloud: cloud_module.Cloud, truth: truth_module.Truth) -> None:
             node.start()
 
 
-def _newest(cloud: cloud_module.Cloud) -> tuple[Location,
-                                                lv_tags.Tags] | None:
+def _newest(cloud: cloud_module.Cloud, truth: truth_module.Truth
+            ) -> tuple[Location, lv_tags.Tags] | None:
     """The LV that was the volume last, as the tags on the disks say."""
     found = []
     for node in cloud.nodes.values():
         for name, (_, _, texts) in node.group._durable.items():
             tags, uuid = lv_tags.Tags.parse(texts), names.lv_uuid(name)
-            if tags.own and uuid and name == names.data_lv(uuid):
+            if tags.own and uuid and name == names.data_lv(uuid) and (
+                    tags.own.volume == truth.volume):
                 found.append((Location(node.name, uuid), tags))
     return max(found, key=lambda one: one[1].own.generation, default=None)
 
 
 def reinstall(node: cloud_module.Node, truth: truth_module.Truth) -> None:
     """Give a node empty disks."""
-    truth.lose_disks(node)
+    for one in truth.all:
+        one.lose_disks(node)
     if node.up:
         node.lose_power()
     for group in {node.group, node.meta_group}:

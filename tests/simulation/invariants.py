@@ -109,20 +109,22 @@ class Watch:
     def activated(self, node: cloud_module.Node) -> None:
         """Without a control plane only the volume itself gets a front."""
         row = self.cloud.row(self.truth.volume)
+        owners = [truth.owner for truth in self.truth.all]
         for text in node.mapper.mapped:
             name = names.DeviceName.parse(text)
             if name and name.kind is names.Kind.FRONT and not row.deleted and (
-                    Location(node.name, name.lv)
-                    != self.truth.owner):
+                    Location(node.name, name.lv) not in owners):
                 raise Violation('I2 boot', f'{text} on {node.name}, '
                                 f'{self.truth.owner} is the volume')
 
     def power_cut(self, node: cloud_module.Node) -> None:
-        self.truth.power_cut(node.name)
+        for truth in self.truth.all:
+            truth.power_cut(node.name)
 
     def check(self) -> None:
-        self.truth.check_copies(durable=False)
-        self.truth.check_copies(durable=True)
+        for truth in self.truth.all:
+            truth.check_copies(durable=False)
+            truth.check_copies(durable=True)
         self._check_writers()
 
     def _check_writers(self) -> None:
@@ -156,18 +158,21 @@ class Rest:
         self.truth = truth
 
     def check(self) -> None:
-        row = self.cloud.row(self.truth.volume)
-        if row.deleted:
-            lvs: dict[str, set[str]] = {}
-        else:
-            self._equal('the row', (None, None), (row.source, row.offer))
-            lvs = {row.node: {names.data_lv(row.lv)}}
-            tags = self.cloud.nodes[row.node].group.volumes[
-                names.data_lv(row.lv)].tags
-            self._equal('the tags', {lv_tags.print_tag(lv_tags.OwnTag(
-                row.generation, row.id))}, set(tags))
+        lvs: dict[str, set[str]] = {}
+        for truth in self.truth.all:
+            row = self.cloud.row(truth.volume)
+            if not row.deleted:
+                self._check_volume(row)
+                lvs.setdefault(row.node, set()).add(names.data_lv(row.lv))
         for node in self.cloud.nodes.values():
             self._check_node(node, lvs.get(node.name, set()))
+
+    def _check_volume(self, row: rows.Row) -> None:
+        self._equal('the row', (None, None), (row.source, row.offer))
+        tags = self.cloud.nodes[row.node].group.volumes[
+            names.data_lv(row.lv)].tags
+        self._equal('the tags', {lv_tags.print_tag(lv_tags.OwnTag(
+            row.generation, row.id))}, set(tags))
 
     def _check_node(self, node: cloud_module.Node, lvs: set[str]) -> None:
         row = self.cloud.row(self.truth.volume)
@@ -178,7 +183,8 @@ class Rest:
                         set(node.meta_group.volumes))
         fronts = {str(names.front(node.host, row.lv))
                   for found in row.attachments
-                  if lvs and found.connected and found.host == node.host}
+                  if not row.deleted and found.connected
+                  and found.host == node.host}
         # What a service that was killed worked with goes with the detach.
         idle = {str(names.local_io(row.lv))} if fronts else set()
         self._equal(f'devices on {here}', fronts,

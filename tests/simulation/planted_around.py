@@ -17,6 +17,7 @@ from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile import home
+from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile import old_copy
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.relocation import coordinator
@@ -45,7 +46,9 @@ class Without:
 
 @bug('H3: a loan that the row does not know is forgotten',
      (home, '_stale_loan'), where='crash/attach/restore/before/0')
-def _forgotten(known, tag):
+def _forgotten(known, row, tag):
+    if tag.volume != row.id or tag.borrower == row.offer:
+        return None
     return decision.Decision(Action.REVOKE, lent=(tag,))
 
 
@@ -63,10 +66,10 @@ def _see_some(session):
 
 
 @bug('H3: a borrower that has nothing needs nothing',
-     (old_copy, '_doubt'), where='crash/chain/reinstall/before/2',
+     (loans, '_doubt'), where='crash/chain/reinstall/before/2',
      first=40)
 def _no_doubt(stack, who, generation, group, shown,
-              doubt=old_copy._doubt):
+              doubt=loans._doubt):
     if shown.state is messages.LvState.MISSING:
         return None
     return doubt(stack, who, generation, group, shown)

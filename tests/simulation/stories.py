@@ -8,6 +8,7 @@ import random
 import typing
 
 from cinder_dmclone import names
+from tests.simulation import births
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
 from tests.simulation import nova as nova_module
@@ -19,6 +20,8 @@ ENDINGS = ('success', 'success', 'early', 'quiet', 'never', 'held', 'split')
 
 LATE_SECONDS = 200.0
 MEETING_SECONDS = 1000.0
+BIRTH_TRIES = 10
+PART_SECONDS = 400.0
 
 Step = tuple[str, ...]
 
@@ -77,6 +80,11 @@ BASE = {
     'full': dataclasses.replace(
         base('attach b, detach, attach c, wait 3, detach'),
         last=FULL, serves_the_full=True),
+    'birth': base('migrate b, birth a, delete'),
+    'birth chain': base('migrate b, part a b, birth c, delete'),
+    'birth away': base('birth b, attach c, wait 3, detach'),
+    'birth stays': base('birth b, part a b, attach c, wait 30, detach, '
+                        'attach a'),
 }
 
 
@@ -203,6 +211,12 @@ class Teller:
     # -- steps --------------------------------------------------------------
 
     def _attach(self, host: str) -> None:
+        row = self.cloud.row(self.api.volume)
+        if host == row.node.partition('@')[0] and any(
+                self.cloud.row(born.volume).source == row.owner
+                for born in self.truth.born):
+            # The driver cannot make it writable: it makes no such volume.
+            raise control.Refused('another volume hydrates from it')
         self.first.attach(self._place(host))
 
     def _detach(self) -> None:
@@ -247,6 +261,26 @@ class Teller:
     def _delete(self) -> None:
         self.api.delete()
 
+    def _part(self, one: str, other: str) -> None:
+        """Let two nodes be without each other for a while."""
+        def heal() -> None:
+            self.cloud.scheduler.sleep(PART_SECONDS)
+            self.cloud.heal()
+        self.cloud.partition(self._node(one), self._node(other))
+        self.cloud.scheduler.spawn('heal', heal)
+
+    def _birth(self, host: str) -> None:
+        """Another volume begins as what this one is."""
+        for _ in range(BIRTH_TRIES):
+            try:
+                born = births.bear(self.cloud, self.truth, self._node(host))
+            except births.NotNow as error:
+                self.cloud.note(f'no birth: {error}')
+                self.cloud.scheduler.sleep(20.0)
+            else:
+                self.truth.born.append(born)
+                return
+
     def _wait(self, seconds: str) -> None:
         self.cloud.scheduler.sleep(float(seconds))
 
@@ -282,6 +316,7 @@ class Teller:
         """One server keeps the volume; what others left is cleaned up."""
         # What is late arrives.
         self.cloud.scheduler.sleep(LATE_SECONDS)
+        self._delete_born(lambda born: born.kept is not None)
         row = self.api.tables.volumes[self.api.volume]
         if row['status'] in ('deleting', 'deleted') or (
                 self.truth.kept is not None):
@@ -318,7 +353,15 @@ class Teller:
         if not self.api.tables.volumes[self.api.volume]['deleted']:
             self.first.patiently('delete', self.api.delete)
 
+    def _delete_born(self, which: typing.Callable[
+            [truth_module.Truth], bool]) -> None:
+        for born in self.truth.born:
+            if which(born) and not self.cloud.row(born.volume).deleted:
+                api = control.Api(self.cloud, born.volume)
+                self.first.patiently('delete', api.delete)
+
     def end(self, delete: bool) -> None:
+        self._delete_born(lambda born: True)
         row = self.api.tables.volumes[self.api.volume]
         if row['deleted']:
             return

@@ -17,8 +17,8 @@ from tests.simulation import explore
 LONG = bool(os.environ.get('DMCLONE_LONG'))
 # One out of so many; none of them divides the number of the variants of a
 # crash or of a message.
-CRASHES = 1 if LONG else 61
-MESSAGES = 1 if LONG else 3
+CRASHES = 1 if LONG else 83
+MESSAGES = 1 if LONG else 4
 PAIRS = 1 if LONG else 5
 SEEDS = 20000 if LONG else 300
 # Which part of the schedules this is, and of how many (tools/test --share).

@@ -53,6 +53,10 @@ class Truth:
                  node: cloud_module.Node, regions: int) -> None:
         self.cloud = cloud
         self.volume = volume
+        # Whether it is the volume that servers use and faults are about;
+        # it knows those that began as what it was.
+        self.main = True
+        self.born: list[Truth] = []
         # Somebody took attachments away under a server: it may see errors.
         self.meddled = False
         # LVs that went with the disks of their node, and what is left of a
@@ -70,7 +74,13 @@ class Truth:
     @property
     def owner(self) -> Location:
         """Also while the database says something else."""
-        return self.cloud.tables.real or self.cloud.row(self.volume).owner
+        real = self.cloud.tables.real if self.main else None
+        return real or self.cloud.row(self.volume).owner
+
+    @property
+    def all(self) -> list[Truth]:
+        """Of each volume there is."""
+        return [self, *self.born]
 
     def lose_disks(self, node: cloud_module.Node) -> None:
         """A node's disks are about to be lost."""
@@ -84,9 +94,12 @@ class Truth:
         chains = [self._chain(head) for head in self._heads()]
         self.lost |= lost
         if any(lost & set(chain) for chain in chains):
+            # A lender whose borrower's disks are gone does not know that
+            # something else hydrated from there.
             self.kept = [where for chain in chains
                          for above, where in itertools.pairwise(chain)
-                         if above in self.lost and where not in self.lost]
+                         if above in self.lost and where not in self.lost
+                         ] if self.main else []
 
     def _heads(self) -> list[Location]:
         owner = [] if self.owner in self.lost else [self.owner]

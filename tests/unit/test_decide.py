@@ -94,16 +94,19 @@ def stacked(hydrated: int = 0, mode: status.Mode = status.Mode.RW,
         devices=there, **fields)
 
 
-class DecideTest(base.TestCase):
-
-    def test_every_action_can_be_taken(self) -> None:
-        self.assertEqual(set(Action), set(actions._FUNCTIONS))
+class TestCase(base.TestCase):
 
     def step(self, node: str, row: rows.Row | None, found: state.Stack,
              **known: typing.Any) -> Step:
         self.decision = decide.decide(
             observed.Facts(node, found, row, **known))
         return self.decision.step
+
+
+class DecideTest(TestCase):
+
+    def test_every_action_can_be_taken(self) -> None:
+        self.assertEqual(set(Action), set(actions._FUNCTIONS))
 
     # -- the rows of the table ----------------------------------------------
 
@@ -253,13 +256,27 @@ class DecideTest(base.TestCase):
 
     def test_21_soft_deleted(self) -> None:
         for node, row, found in (
-                (A, AT_A, stack(X, OWN_X)),
-                (A, HYDRATING, stack(X, OWN_X, LENT_Y)),
-                (A, AT_B, stack(X, OWN_X, LENT_Y)),
-                (B, HYDRATING, stacked(3)), (B, AT_B, stack(Y, OWN_Y)),
+                (A, AT_A, stack(X, OWN_X)), (B, HYDRATING, stacked(3)),
+                (B, AT_B, stack(Y, OWN_Y)),
                 (B, AT_A, stack(Y, COPY_Y, FROM_X))):
             deleted = dataclasses.replace(row, deleted=True)
             self.assertIs(Action.ERASE, self.step(node, deleted, found))
+
+    def test_21_soft_deleted_and_lent(self) -> None:
+        """What hydrates from the borrower needs it too: the borrower tells."""
+        lent = stack(X, OWN_X, LENT_Y)
+        for row in (AT_A, HYDRATING, AT_B):
+            row = dataclasses.replace(row, deleted=True)
+            self.assertIs(Question.SHOW, self.step(A, row, lent))
+            self.assertIs(Action.LEND, self.step(A, row, lent, silent=[BY]))
+            for step, now in ((Action.ERASE, LvState.MISSING),
+                              (Action.ERASE, LvState.COMPLETE),
+                              (Action.LEND, LvState.COPY),
+                              (Action.LEND, LvState.HYDRATING),
+                              (Verdict.REPORT, LvState.UNCLEAR)):
+                shown = dataclasses.replace(COMPLETE, state=now)
+                self.assertIs(step, self.step(A, row, lent,
+                                              shown={BY: shown}))
 
     def test_21_nothing_is_left_of_a_deleted_volume(self) -> None:
         for node in (A, B):

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import uuid
+
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.stack import lv_tags
 from tests.unit import base
@@ -98,6 +102,31 @@ class ExchangeTest(base.CloudTestCase):
         self.cloud.settle()
         self.assert_data(self.a, path)
         self.assert_settled()
+
+    def test_a_deleted_one_that_another_volume_needs(self) -> None:
+        """Its row is found by the id in its tag, now that it is deleted."""
+        loan = lv_tags.LoanTag(
+            6, VolumeId(str(uuid.uuid4())), self.c.name,
+            LvUuid(str(uuid.uuid4())), self.c.group.uuid,
+            self.c.initiator.name())
+        self.cloud.db.volume(loan.volume, f'{self.c.name}#pool',
+                             provider_id='6', _name_id=loan.lv)
+        # It had been moved before, more often than what its id has now.
+        self.a.group.retag(
+            names.data_lv(self.volume),
+            add=[lv_tags.print_tag(tag) for tag in (
+                loan, lv_tags.OwnTag(3, self.volume))],
+            remove=[lv_tags.print_tag(lv_tags.OwnTag(1, self.volume))])
+        self.cloud.db.update(self.other, provider_id='3')
+        self.cloud.delete(self.other)
+        self.cloud.settle()
+        self.assertIn(names.data_lv(self.volume), self.a.group.volumes)
+        self.cloud.db.destroy(loan.volume)
+        self.a.kill()
+        self.cloud.restart()
+        self.cloud.settle()
+        self.assertEqual({}, self.a.group.volumes)
+        self.assert_no_complaints()
 
     def test_what_two_rows_claim_is_not_served(self) -> None:
         """The service was killed between the two."""

@@ -115,5 +115,12 @@ class TagsTest(base.TestCase):
     def test_a_copy_is_no_proof_of_its_generation(self) -> None:
         found = self.parse(lv_tags.CopyTag(5, 'v'))
         self.assertEqual((4, 'v'), (found.generation, found.volume))
-        found = self.parse(lv_tags.LoanTag(5, 'v', 'b@x', 'y', 'g', 'i'))
+        own = lv_tags.OwnTag(3, 'v')
+        found = self.parse(own, lv_tags.LoanTag(5, 'v', 'b@x', 'y', 'g', 'i'))
         self.assertEqual((4, 'v'), (found.generation, found.volume))
+
+    def test_a_loan_to_another_volume_is_about_that_one(self) -> None:
+        other = lv_tags.LoanTag(6, 'another', 'b@x', 'y', 'g', 'i')
+        found = self.parse(lv_tags.OwnTag(1, 'v'), other)
+        self.assertEqual((1, 'v'), (found.generation, found.volume))
+        self.assertIsNone(self.parse(other).volume)

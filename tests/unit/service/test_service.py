@@ -40,7 +40,7 @@ class DetachTest(base.CloudTestCase):
     def test_the_row_goes_meanwhile(self) -> None:
         """The services were connected to another database."""
         self.cloud.attach(self.volume, self.a)
-        none = observed.Rows([])
+        none = observed.Rows([], self.a.name)
         with mock.patch.object(reconciler.Reconciler, '_rows',
                                return_value=none), self.assertRaisesRegex(
                                    exceptions.CannotServe, 'no such volume'):
@@ -134,8 +134,17 @@ class DeleteTest(base.CloudTestCase):
         self.cloud.restart()
         self.assert_nothing_left()
 
-    def test_with_the_borrower_gone(self) -> None:
-        """A dead borrower does not keep the lender's space for ever."""
+    def test_of_an_attempt_that_failed(self) -> None:
+        """Cinder makes the volume here once more, and then deletes it."""
+        for status in ('creating', 'downloading'):
+            self.cloud.db.update(self.volume, status=status)
+            volumes.delete(self.a.service, self.volume)
+            self.cloud.settle()
+            self.assertIn(names.data_lv(self.volume), self.a.group.volumes)
+        self.assertEqual([], self.a.erased)
+
+    def test_with_the_borrower_away(self) -> None:
+        """Others may hydrate from it: only it can say that none does."""
         attachment, _ = self.relocated()
         self.cloud.settle(1)
         self.cloud.forget(self.volume, attachment)
@@ -143,7 +152,9 @@ class DeleteTest(base.CloudTestCase):
         self.cloud.db.destroy(self.volume)
         endpoint.answer(self.a.service, messages.Notify(self.volume))
         self.cloud.settle()
-        self.assertEqual({}, self.a.group.volumes)
+        self.assertIn(names.data_lv(self.volume), self.a.group.volumes)
+        self.cloud.restart()
+        self.assert_nothing_left()
 
     def test_in_use(self) -> None:
         _, path = self.cloud.attach(self.volume, self.a)

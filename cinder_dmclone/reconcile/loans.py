@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a loan ends: the borrower's node says so, or nobody does.
+
+A loan belongs to the volume that borrows, be it this one, which moves, or
+another. That its row was deleted is not enough: what hydrates from the
+borrower meanwhile needs this LV too. Silence is never enough.
+"""
+
+from __future__ import annotations
+
+import typing
+
+from cinder_dmclone.database import rows
+from cinder_dmclone.location import GroupUuid
+from cinder_dmclone.location import Location
+from cinder_dmclone import names
+from cinder_dmclone.peers import messages
+from cinder_dmclone.peers.messages import LvState
+from cinder_dmclone.reconcile import decision
+from cinder_dmclone.reconcile.decision import Action
+from cinder_dmclone.reconcile.decision import Decision
+from cinder_dmclone.reconcile.decision import Question
+from cinder_dmclone.reconcile.decision import Verdict
+from cinder_dmclone.reconcile.observed import Facts
+from cinder_dmclone.stack import lv_tags
+from cinder_dmclone.stack.state import Stack
+
+Loans = typing.Iterable[lv_tags.LoanTag]
+
+_URGENCY: tuple[decision.Step, ...] = (
+    Verdict.REPORT, Verdict.RETRY, Verdict.WAIT, Verdict.WATCH, Verdict.REST)
+
+
+def standing(facts: Facts, tag: lv_tags.LoanTag) -> Decision | None:
+    """Why a loan still needs this LV; None if it does not.
+
+    :returns: a question, a report, ``WAIT`` while the borrower needs it, or
+        ``RETRY`` if nobody says whether it does
+    """
+    if tag.borrower in facts.silent:
+        return silent(tag.borrower)
+    shown = facts.shown.get(tag.borrower)
+    if shown is None:
+        return Decision(Question.SHOW, ask=tag.borrower)
+    if shown.group == tag.group and shown.state in (
+            LvState.COPY, LvState.HYDRATING):
+        return Decision(Verdict.WAIT, f'{tag.borrower} hydrates from here')
+    doubt = _doubt(facts.stack, tag.borrower, tag.generation, tag.group,
+                   shown)
+    if doubt and shown.state is LvState.MISSING:
+        return _without_borrower(facts, tag, doubt, shown.group == tag.group)
+    return _kept(doubt) if doubt else None
+
+
+def silent(asked: Location) -> Decision:
+    """What follows from a question that was not answered."""
+    return Decision(Verdict.RETRY, f'{asked.node} does not answer')
+
+
+def _kept(doubt: str) -> Decision:
+    return Decision(Verdict.REPORT, f'{doubt}; this copy is kept')
+
+
+def _without_borrower(facts: Facts, tag: lv_tags.LoanTag, doubt: str,
+                      same_group: bool) -> Decision | None:
+    """Why a loan to what is not there any more still needs this LV.
+
+    Nobody can hydrate from the borrower: what is left to ask is whether its
+    volume does without.
+
+    :param same_group: whether its node has the disks it had then
+    """
+    row = facts.row_of(tag.volume)
+    if row is None or row.unreadable:
+        return _kept(doubt)
+    if row.deleted or elsewhere(facts, row):
+        return None
+    if row.offer == tag.borrower or row.owner == tag.borrower:
+        return _kept(doubt)
+    if row.generation < tag.generation and same_group:
+        # It never came to be.
+        return None
+    if not row.node:
+        return Decision(Verdict.WAIT, 'Cinder looks for a node')
+    if row.owner in facts.silent:
+        return silent(row.owner)
+    owner = facts.shown.get(row.owner)
+    if owner is None:
+        return Decision(Question.SHOW, ask=row.owner)
+    left = _doubt(facts.stack, row.owner, row.generation, None, owner)
+    return _kept(left) if left else None
+
+
+def elsewhere(facts: Facts, row: rows.Row) -> bool:
+    """Whether a volume has left this backend for good."""
+    return (facts.foreign(row)
+            and row.migration_status in rows.SETTLED_MIGRATION)
+
+
+def _doubt(stack: Stack, who: Location, generation: int,
+           group: GroupUuid | None, shown: messages.Shown) -> str | None:
+    """Why a node's statement does not prove this copy superfluous.
+
+    :param group: the volume group the node had when it borrowed
+    """
+    if shown.state is not LvState.COMPLETE:
+        return f'{who} is {shown.state.value}'
+    if shown.generation < generation:
+        return (f'{who} is at generation {shown.generation} instead of '
+                f'{generation}')
+    if group and shown.group != group:
+        return f'{who.node} has another volume group than when it borrowed'
+    assert stack.data is not None
+    if shown.size < stack.data.size:
+        return f'{who} is smaller than this copy'
+    return None
+
+
+def serve(stack: Stack, loans: Loans) -> Decision:
+    """Lend, and hydrate meanwhile if this LV is itself a copy.
+
+    Reads that wait here would wait inside the iSCSI target and keep its
+    other initiators from logging in: they fail while the path is lost, and
+    the borrower, where the server is, lets them wait.
+    """
+    if stack.tags.source and not stack.assembled:
+        return Decision(Action.ASSEMBLE)
+    missing = stack.missing_loans(loans)
+    if missing:
+        return Decision(Action.LEND, lent=missing)
+    wait = Decision(Verdict.WAIT, 'it is lent')
+    if not stack.tags.source:
+        left = stack.meta or stack.of_kind(names.Kind.CLONE, names.Kind.SOURCE)
+        return Decision(Action.COMPLETE) if left else wait
+    finished = decision.finished(stack)
+    if finished:
+        return finished
+    if not stack.has_path:
+        if stack.queues:
+            return Decision(Action.PAUSE, 'the path to the lender is lost')
+        return decision.without_path(stack)
+    return decision.copying(stack)
+
+
+def at_home(facts: Facts, row: rows.Row, found: Decision) -> Decision:
+    """What a volume has to do for others that it is lent to.
+
+    :param found: what is known of the volume itself: nothing is to be done
+    """
+    needing, verdicts = [], [found]
+    for tag in facts.stack.tags.lent:
+        if tag.borrower == row.offer or (
+                tag.volume == row.id and tag.borrower not in facts.shown):
+            # Whether the row knows of it is found out first.
+            continue
+        why = standing(facts, tag)
+        if why is None:
+            return Decision(Action.REVOKE, f'{tag.borrower} needs it no more',
+                            lent=(tag,))
+        if why.step is Question.SHOW:
+            return why
+        verdicts.append(why)
+        if why.step is not Verdict.REPORT:
+            needing.append(tag)
+    missing = facts.stack.missing_loans(needing)
+    if missing:
+        return Decision(Action.LEND, lent=missing)
+    return most_urgent(*verdicts)
+
+
+def most_urgent(*verdicts: Decision) -> Decision:
+    """Of several verdicts about one LV, the first that counts most."""
+    return min(verdicts, key=lambda one: _URGENCY.index(one.step))

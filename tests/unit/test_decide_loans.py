@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an LV is kept for that other volumes borrow, and whose rows decide."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cinder_dmclone.database import rows
+from cinder_dmclone.host.iscsi import targets
+from cinder_dmclone.location import Location
+from cinder_dmclone import names
+from cinder_dmclone.peers import messages
+from cinder_dmclone.peers.messages import LvState
+from cinder_dmclone.reconcile import activation
+from cinder_dmclone.reconcile import decide
+from cinder_dmclone.reconcile.decision import Action
+from cinder_dmclone.reconcile.decision import Question
+from cinder_dmclone.reconcile.decision import Verdict
+from cinder_dmclone.reconcile import observed
+from cinder_dmclone.stack import lv_tags
+from cinder_dmclone import units
+from tests.unit import test_decide
+from tests.unit.test_decide import A
+from tests.unit.test_decide import AT_A
+from tests.unit.test_decide import AT_B
+from tests.unit.test_decide import AX
+from tests.unit.test_decide import B
+from tests.unit.test_decide import BY
+from tests.unit.test_decide import COMPLETE
+from tests.unit.test_decide import COPY_Y
+from tests.unit.test_decide import devices
+from tests.unit.test_decide import FROM_X
+from tests.unit.test_decide import HYDRATING
+from tests.unit.test_decide import LENT_Y
+from tests.unit.test_decide import OWN_X
+from tests.unit.test_decide import SIZE
+from tests.unit.test_decide import stack
+from tests.unit.test_decide import stacked
+from tests.unit.test_decide import VOLUME
+from tests.unit.test_decide import X
+from tests.unit.test_decide import Y
+
+OTHER = '00000000-0000-0000-0000-00000000000f'
+Z = '00000000-0000-0000-0000-000000000003'
+CZ = Location('c@x', Z)
+LENT_Z = lv_tags.LoanTag(6, OTHER, 'c@x', Z, 'group of c', 'iqn.c')
+HYDRATING_Z = dataclasses.replace(AT_A, id=OTHER, host='c@x#p', name_id=Z,
+                                  provider_id=f'6;from={AX}')
+
+
+def _exported(lv: str, borrower: str,
+              initiator: str = 'iqn.c') -> targets.ExportState:
+    return targets.ExportState(
+        'iqn', names.loan(lv, borrower).path, True, lv,
+        frozenset([initiator]), True, frozenset())
+
+
+class LoansTest(test_decide.TestCase):
+
+    def test_21_soft_deleted_in_the_middle_of_a_chain(self) -> None:
+        """It goes on hydrating for whom it is lent to."""
+        row = dataclasses.replace(HYDRATING, deleted=True)
+        found = stacked(3)
+        found = dataclasses.replace(found, tags=dataclasses.replace(
+            found.tags, lent=(LENT_Z,)), exports={'iqn.z': _exported(Y, Z)},
+            devices={**found.devices, **devices(names.loan(Y, Z))})
+        hydrating = messages.Shown(LvState.HYDRATING, 1, SIZE, 'group of c')
+        self.assertIs(Action.PAUSE, self.step(
+            B, row, dataclasses.replace(found, source=None),
+            shown={CZ: hydrating}))
+        self.assertIs(Verdict.WAIT, self.step(B, row, found,
+                                              shown={CZ: hydrating}))
+        found = dataclasses.replace(found, clone=dataclasses.replace(
+            found.clone, hydrated=units.Regions(8)))
+        self.assertIs(Action.FINISH, self.step(B, row, found,
+                                               shown={CZ: hydrating}))
+
+    def test_at_home_it_is_served(self) -> None:
+        lent = stack(X, OWN_X, LENT_Z)
+        known = {'borrowers': {OTHER: HYDRATING_Z}}
+        self.assertIs(Question.SHOW, self.step(A, AT_A, lent, **known))
+        hydrating = messages.Shown(LvState.HYDRATING, 6, SIZE, 'group of c')
+        for answers in ({'shown': {CZ: hydrating}}, {'silent': [CZ]}):
+            self.assertIs(Action.LEND, self.step(A, AT_A, lent, **answers,
+                                                 **known))
+            self.assertEqual((LENT_Z,), self.decision.lent)
+
+    def test_where_the_volume_went_stays_known(self) -> None:
+        """A database restored to before that must not make it the volume."""
+        lent = stack(X, OWN_X, LENT_Y, LENT_Z)
+        hydrating = messages.Shown(LvState.HYDRATING, 6, SIZE, 'group of c')
+        self.assertIs(Action.DISCHARGE, self.step(
+            A, AT_B, lent, shown={BY: COMPLETE, CZ: hydrating}))
+        self.assertEqual((LENT_Y,), self.decision.lent)
+        self.assertIs(Action.REVOKE, self.step(
+            A, AT_B, lent, shown={
+                BY: dataclasses.replace(COMPLETE, state=LvState.HYDRATING),
+                CZ: dataclasses.replace(COMPLETE, generation=6,
+                                        group='group of c')}))
+        self.assertEqual((LENT_Z,), self.decision.lent)
+        past = lv_tags.PastTag(2, VOLUME, B, Y)
+        for found in (stack(X, OWN_X, past), stack(X, OWN_X, past, LENT_Z)):
+            self.assertIs(Verdict.REPORT, self.step(A, AT_A, found))
+            self.assertIn('back in time', self.decision.why)
+            wanted = activation.decide('a', found)
+            self.assertFalse(wanted.make)
+        # And it goes when nobody needs it.
+        self.assertIs(Action.RELEASE, self.step(
+            A, AT_B, stack(X, OWN_X, past, LENT_Z), shown={
+                CZ: dataclasses.replace(COMPLETE, generation=6,
+                                        group='group of c')}))
+
+    def test_at_home_it_ends(self) -> None:
+        lent = stack(X, OWN_X, LENT_Z)
+        gone = dataclasses.replace(HYDRATING_Z, deleted=True)
+        missing = messages.Shown(LvState.MISSING, group='group of c')
+        complete = messages.Shown(LvState.COMPLETE, 7, SIZE, 'group of c')
+        never = dataclasses.replace(HYDRATING_Z, host=None, name_id=None,
+                                    provider_id='5')
+        left = dataclasses.replace(HYDRATING_Z, host='a@other#pool',
+                                   provider_id='vol-abc')
+        for step, row, shown in ((Action.REVOKE, HYDRATING_Z, complete),
+                                 (Action.REVOKE, gone, missing),
+                                 (Action.REVOKE, never, missing),
+                                 (Action.REVOKE, left, missing),
+                                 (Verdict.REPORT, HYDRATING_Z, missing)):
+            row = observed.Rows([row], A).borrowers(lent)
+            self.assertIs(step, self.step(A, AT_A, lent, borrowers=row,
+                                          shown={CZ: shown}), row)
+
+    def test_requests_do_not_wait_for_who_borrows(self) -> None:
+        known = observed.Facts(A, stack(X, OWN_X, LENT_Z), AT_A,
+                               borrowers={OTHER: HYDRATING_Z})
+        self.assertIs(Verdict.REST, decide.for_request(known).step)
+
+    def test_its_generation_is_another_volumes(self) -> None:
+        """A clone may begin with the generation of any other's row."""
+        lent = stack(X, OWN_X, LENT_Z)
+        self.assertEqual((1, VOLUME), (lent.tags.generation, lent.volume))
+        row, rivals = observed.pick_row(
+            lent, A, observed.Rows([HYDRATING_Z, AT_A], A).of(lent))
+        self.assertEqual((AT_A, False), (row, rivals))
+
+    def test_who_borrows_from_it_does_not_decide_about_it(self) -> None:
+        """Though its row names the LV, as its source."""
+        lent, found = stack(X, OWN_X, LENT_Y, LENT_Z), observed.Rows(
+            [HYDRATING_Z, AT_B], A)
+        self.assertEqual((AT_B, False),
+                         observed.pick_row(lent, A, found.of(lent)))
+        self.assertFalse(found.named(lent))
+
+    def test_a_borrower_that_never_came_to_be_has_no_node(self) -> None:
+        row = dataclasses.replace(HYDRATING_Z, host=None, name_id=None)
+        missing = messages.Shown(LvState.MISSING, group='group of c')
+        self.assertIs(Action.LEND, self.step(
+            A, AT_A, stack(X, OWN_X, LENT_Z), borrowers={OTHER: row},
+            shown={CZ: missing}))
+        # Nor can it be asked about a copy.
+        row = dataclasses.replace(AT_A, host=None)
+        self.assertIs(Verdict.WAIT, self.step(B, row,
+                                              stack(Y, COPY_Y, FROM_X)))
+
+    def test_a_copy_of_what_another_backend_has(self) -> None:
+        row = dataclasses.replace(AT_A, host='a@other#p', provider_id='vol')
+        copy = stack(Y, COPY_Y, FROM_X)
+        for step, status_ in ((Action.DISCARD, None),
+                              (Verdict.WAIT, 'migrating')):
+            found = dataclasses.replace(row, migration_status=status_)
+            (found,) = observed.Rows([found], B).of(copy)
+            self.assertIs(step, self.step(B, found, copy))
+
+    def test_an_offer_on_the_same_node_is_no_live_migration(self) -> None:
+        here = rows.Attachment('old', 'attached', 'server', True, 'a',
+                               'iqn.a', 'local')
+        row = dataclasses.replace(AT_A, provider_id=f'1;offer={A}/{Y}',
+                                  status='in-use', attachments=(here,))
+        self.assertIsNone(row.migration)
+        self.assertIs(Action.WITHDRAW, self.step(A, row, stack(X, OWN_X)))
+
+    def test_a_silent_borrower_keeps_no_other_waiting(self) -> None:
+        lent = stack(X, OWN_X, LENT_Y, LENT_Z)
+        hydrating = messages.Shown(LvState.HYDRATING, 6, SIZE, 'group of c')
+        self.assertIs(Action.LEND, self.step(
+            A, AT_B, lent, silent=[BY], shown={CZ: hydrating}))
+        self.assertEqual({LENT_Y, LENT_Z}, set(self.decision.lent))
+        lent = dataclasses.replace(
+            lent, devices=devices(names.loan(X, Y), names.loan(X, Z)),
+            exports={'y': _exported(X, Y, 'iqn.b'), 'z': _exported(X, Z)})
+        self.assertIs(Verdict.RETRY, self.step(
+            A, AT_B, lent, silent=[BY], shown={CZ: hydrating}))
+
+    # -- rows ---------------------------------------------------------------
+
+    def test_a_row_of_another_backend_has_no_record(self) -> None:
+        """Even if what its driver keeps looks like one."""
+        found = stack(X, OWN_X)
+        for record in ('12345', 'vol-abc', f'9;from={AX}'):
+            row = dataclasses.replace(AT_A, host='a@other#p', name_id=None,
+                                      provider_id=record)
+            found_row, _ = observed.pick_row(
+                found, A, observed.Rows([row], A).of(found))
+            self.assertEqual(0, found_row.generation)
+            self.assertIs(Verdict.REPORT, self.step(A, found_row, found))
+            self.assertIn('claims to be the volume', self.decision.why)
+
+    def test_who_names_it_decides_before_who_has_its_id(self) -> None:
+        """Also if it was deleted: the ids were exchanged."""
+        deleted = dataclasses.replace(
+            AT_A, id=OTHER, provider_id='3', deleted=True)
+        living = dataclasses.replace(AT_B, provider_id='1')
+        found = stack(X, dataclasses.replace(OWN_X, generation=3))
+        rows_ = observed.Rows([living, deleted], A)
+        self.assertEqual((deleted, False), observed.pick_row(
+            found, A, rows_.of(found)))
