@@ -6,6 +6,7 @@ from __future__ import annotations
 import email
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ SOURCES = ('cinder_dmclone', 'dkms', 'etc', 'README.md', 'pyproject.toml',
 # As pip calls the backend that pyproject.toml names, without pip, which would
 # download the backend first.
 BUILD = 'import sys; from pbr import build; build.{}(sys.argv[1])'
+LINK = re.compile(r'\[[^]]*]\(([^)]*)\)')
 GIT = ('git', '-c', 'user.name=a', '-c', 'user.email=a@b', '-c',
        'init.defaultBranch=main', '-c', 'safe.directory=*')
 
@@ -108,6 +110,21 @@ class WheelTestCase(unittest.TestCase):
              self.metadata['Description-Content-Type']])
         self.assertIn('Environment :: OpenStack',
                       self.metadata.get_all('Classifier'))
+
+    def test_description_can_be_read_where_nothing_else_is(self):
+        """An index has neither the pictures nor the pages of the README."""
+        text = self.metadata.get_payload()
+        readme = (ROOT / 'README.md').read_text()
+        self.assertTrue(text.startswith(readme.splitlines()[0]))
+        self.assertIn('![', readme)
+        self.assertNotIn('![', text)
+        self.assertEqual([], [target for target in LINK.findall(text)
+                              if not target.startswith('https://')])
+        # The source distribution has them.
+        for page in LINK.findall(readme):
+            self.assertTrue((ROOT / page).is_file(), page)
+            if page.endswith('.rst'):
+                self.assertIn(f'`{page}`', text)
 
     def test_everything_else_is_required(self):
         lines = (ROOT / 'requirements.txt').read_text().splitlines()
