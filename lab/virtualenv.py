@@ -68,7 +68,8 @@ def _pip(base: pathlib.Path, scratch: pathlib.Path, *words: str) -> None:
     source = scratch / 'source'
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(CHECKOUT, source, symlinks=True, ignore=_SKIP)
-    env = {**os.environ, 'PBR_VERSION': '0.0.1.dev0'}
+    # A lab needs neither git nor a history.
+    env = {**os.environ, 'PBR_VERSION': '0.0.0'}
     run(str(base / 'bin/pip'), *words, '--quiet', '--no-deps',
         '--no-build-isolation', '--no-index', str(source), env=env)
     shutil.rmtree(source)

@@ -21,8 +21,9 @@ from tests.unit import test_packaging
 ROOT = test_packaging.ROOT
 VERSION = '1.2.3'
 # What of the tree is built.
-SOURCES = ('cinder_dmclone', 'dkms', 'etc', 'README.md', 'pyproject.toml',
-           'requirements.txt', 'setup.cfg', 'setup.py')
+SOURCES = ('cinder_dmclone', 'dkms', 'etc', 'LICENSE', 'README.md',
+           'pyproject.toml', 'requirements.txt', 'setup.cfg', 'setup.py',
+           'test-requirements.txt')
 # As pip calls the backend that pyproject.toml names, without pip, which would
 # download the backend first.
 BUILD = 'import sys; from pbr import build; build.{}(sys.argv[1])'
@@ -102,8 +103,8 @@ class WheelTestCase(unittest.TestCase):
 
     def test_metadata_is_what_an_index_shows(self):
         self.assertEqual(
-            ['the cinder-dmclone authors', 'Apache-2.0', ['cinder'],
-             'text/markdown'],
+            ['the cinder-dmclone authors', 'Apache-2.0',
+             ['cinder', 'test'], 'text/markdown'],
             [self.metadata['Author'], self.metadata['License-Expression']
              or self.metadata['License'],
              self.metadata.get_all('Provides-Extra'),
@@ -118,6 +119,7 @@ class WheelTestCase(unittest.TestCase):
         self.assertTrue(text.startswith(readme.splitlines()[0]))
         self.assertIn('![', readme)
         self.assertNotIn('![', text)
+        self.assertNotIn('.svg', text)
         self.assertEqual([], [target for target in LINK.findall(text)
                               if not target.startswith('https://')])
         # The source distribution has them.
@@ -165,10 +167,10 @@ class WheelTestCase(unittest.TestCase):
         tree = self.directory / 'tree'
         copy_sources(tree)
         for words in (('init', '-q'), ('add', '-A'),
-                      ('commit', '-qm', 'all')):
+                      ('commit', '-qm', 'all'), ('tag', '-am', '', VERSION)):
             run(*GIT, *words, cwd=tree)
-        sdist = build('sdist', tree, self.directory / 'sdist',
-                      PBR_VERSION=VERSION)
+        # The version is that of the tag.
+        sdist = build('sdist', tree, self.directory / 'sdist')
         shutil.unpack_archive(sdist, self.directory / 'unpacked')
         unpacked, = (self.directory / 'unpacked').iterdir()
         again = build('wheel', unpacked, self.directory / 'again')
