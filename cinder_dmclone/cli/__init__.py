@@ -24,7 +24,9 @@ _COMMANDS = {
                   'keep what is on its disks; "activate" brings them up '
                   'again. Refused while anybody uses one. Stop cinder-volume '
                   'first.',
-    'status': 'Show what the node has and why.',
+    'status': "Show each of the driver's logical volumes on this node: what "
+              'it is, how much of it has arrived, whether the lender can be '
+              'reached, and who uses it. Asks no other node.',
 }
 
 
@@ -45,9 +47,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog='cinder-dmclone', description='What an operator does on a node '
-        'of the backend by hand.')
-    parser.add_argument('--version', action='version', version=_version())
+        prog='cinder-dmclone', description='What an operator does by hand on '
+        'a node that has volumes.', epilog='Exit status: 0 if all '
+        'is well, 1 if something is not, 2 if it could not be done or told.')
+    parser.add_argument('--version', action='version', version=_version(),
+                        help='print the version and exit')
     _add_backends(parser, None)
     commands = parser.add_subparsers(dest='command', required=True,
                                      metavar='COMMAND')
@@ -63,10 +67,12 @@ def _add_backends(parser: argparse.ArgumentParser,
     """Options that may be in front of the command and behind it."""
     parser.add_argument('--config-file', action='append', metavar='FILE',
                         default=default,
-                        help='cinder.conf; the usual places by default')
+                        help='in place of the cinder.conf that '
+                        'cinder-volume finds by itself; may be repeated')
     parser.add_argument('--backend', action='append', metavar='SECTION',
                         default=default,
-                        help='only this backend of cinder.conf')
+                        help='only this backend of cinder.conf; may be '
+                        'repeated')
 
 
 def _version() -> str:

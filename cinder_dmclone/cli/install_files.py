@@ -32,10 +32,11 @@ _DAEMONS = (
 def add_to(commands: typing.Any) -> None:
     """Add the command to those of a parser."""
     parser = commands.add_parser(
-        NAME, help='put the files of a node where its systems read them',
-        description='Puts the files of a node where its systems read them: '
+        NAME, help='Put the files of a node where its systems read them. Run '
+        'it again after each upgrade.',
+        description='Put the files of a node where its systems read them: '
         'rootwrap filter, udev rule, systemd unit, list of kernel modules and '
-        "multipathd's blacklist; then lets udev, systemd and multipathd "
+        "multipathd's blacklist; then let udev, systemd and multipathd "
         'read them. What was changed by hand is kept beside the new file, as '
         '.NAME.old. It may be run any number of times.')
     parser.add_argument('--root', type=pathlib.Path, default=_SYSTEM,
