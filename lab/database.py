@@ -24,6 +24,7 @@ _ENDPOINTS = (
     ('cinder', 'block-storage',
      f'http://{CONTROLLER}:{CINDER_PORT}/v3/$(project_id)s'),
     ('nova', 'compute', f'http://{CONTROLLER}:{KEYSTONE_PORT}/compute/v2.1'),
+    ('neutron', 'network', f'http://{CONTROLLER}:{KEYSTONE_PORT}/network'),
 )
 
 _at_work: list[Network] = []

@@ -8,18 +8,22 @@ there can be reached from outside.
 """
 from __future__ import annotations
 
+import concurrent.futures
 import ctypes
 import os
 import pathlib
 import signal
 import socket
 import threading
+from collections.abc import Callable
+from typing import TypeVar
 
-from lab.errors import CommandError, LabError
+from lab.errors import CommandError
 from lab.processes import run, wait_for
 
 CONTROLLER = '10.99.0.254'
 _CLONE_NEWNET = 0x40000000
+Result = TypeVar('Result')
 
 
 def mgmt_address(node: int) -> str:
@@ -101,35 +105,41 @@ class Network:
                 pass
         return not pids
 
+    def inside(self, function: Callable[[], Result]) -> Result:
+        """What a function returns, or raises, that runs inside."""
+        found: concurrent.futures.Future[Result] = (
+            concurrent.futures.Future())
+
+        def enter() -> None:
+            # A namespace is a property of the thread: this one ends here.
+            try:
+                _enter(self.path)
+                found.set_result(function())
+            except BaseException as exc:
+                found.set_exception(exc)
+
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+        return found.result()
+
     def connect(self, address: str, port: int,
                 timeout: float) -> socket.socket:
         """A TCP connection made inside, usable from outside.
 
         Raises OSError as socket.create_connection() does.
         """
-        result: list[socket.socket | OSError] = []
+        return self.inside(
+            lambda: socket.create_connection((address, port), timeout))
 
-        def inside() -> None:
-            # A namespace is a property of the thread: this one ends here.
-            try:
-                fd = os.open(self.path, os.O_RDONLY)
-                try:
-                    libc = ctypes.CDLL(None, use_errno=True)
-                    if libc.setns(fd, _CLONE_NEWNET):
-                        number = ctypes.get_errno()
-                        raise OSError(number, os.strerror(number))
-                finally:
-                    os.close(fd)
-                result.append(socket.create_connection(
-                    (address, port), timeout))
-            except OSError as exc:
-                result.append(exc)
 
-        thread = threading.Thread(target=inside)
-        thread.start()
-        thread.join()
-        if not result:
-            raise LabError(f'no answer about {address}:{port}')
-        if isinstance(result[0], OSError):
-            raise result[0]
-        return result[0]
+def _enter(path: pathlib.Path) -> None:
+    """Move this thread into a network namespace."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.setns(fd, _CLONE_NEWNET):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    finally:
+        os.close(fd)

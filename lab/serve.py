@@ -8,8 +8,8 @@ More services are played by Keystone's process.  Under /compute there is
 something for a lab without Nova: every name is a server, because the
 openstack command looks it up before it makes an attachment; anything else is
 404: "not attached to that server" is what lets a user delete an attachment in
-Cinder.  A lab with Nova finds a Neutron under /network and a Glance under
-/image that have nothing.
+Cinder.  The Neutron under /network and, for a lab with Nova, the Glance under
+/image have nothing.
 """
 from __future__ import annotations
 

@@ -19,8 +19,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 RECORDED = pathlib.Path(__file__).with_name('times.json')
 # What a test is taken to need that was never timed, in seconds.
 UNKNOWN = 30.0
-# Tests that start something of their own beside the lab: once for a module.
-_TOGETHER = re.compile(r'.*\.test_(galera|power)\.')
+# Tests that start something of their own beside the lab, once for a module,
+# or what tempest has for a class: its users, often a volume.
+_TOGETHER = re.compile(r'tests\..*\.test_(galera|power)\.|'
+                       r'(cinder_)?tempest.*?\.test_\w+\.\w+\.')
 
 Times = Mapping[str, float]
 

@@ -33,9 +33,15 @@ PYTHON = '/usr/bin/python3'
 # Tests in labs run in so many of them at once: a lab often waits.
 LABS = 2
 # The stages that need labs, and seconds until the first test begins.
-IN_LABS = {'functional': 40.0, 'nova': 80.0, 'machine': 300.0}
-# Only if asked for, as one lab that has more than enough to do.
+IN_LABS = {'functional': 40.0, 'nova': 80.0, 'tempest': 60.0,
+           'machine': 300.0}
+# Those that are run without being asked for: always, and with --long.
+ALWAYS = ('functional', 'nova')
+WITH_LONG = ('tempest',)
+# One lab of it has more than enough to do.
 MACHINE = 'machine'
+# How names of tests begin that are not of this project.
+FOREIGN = {'tempest': ('tempest.api.', 'cinder_tempest_plugin.api.')}
 # What needs no lab, and seconds that it takes. The simulation is divided
 # within itself, see tests/simulation/test_explore.py.
 UNIT = {'pep8': 5.0, 'cover': 60.0, 'docs': 10.0, 'releasenotes': 3.0}
@@ -246,8 +252,8 @@ class InLabs:
             self._stestr('list', *self.words), cwd=ROOT, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             ).stdout.splitlines()
-        tests = [line for line in lines
-                 if line.startswith(f'tests.{self.name}.')]
+        begin = FOREIGN.get(self.name, (f'tests.{self.name}.',))
+        tests = [line for line in lines if line.startswith(begin)]
         known = shares.recorded().get(self.record, {})
         return shares.Stage(self.title, shares.timed(tests, known),
                             IN_LABS[self.name], self._labs)
@@ -351,6 +357,7 @@ def _arguments() -> argparse.Namespace:
     only.add_argument('--unit', action='store_true',
                       help='only what needs no root')
     for name, what in (('functional', 'a lab'), ('nova', 'a lab with Nova'),
+                       ('tempest', 'a lab, those of tempest'),
                        (MACHINE, 'a stock distribution, with --long')):
         only.add_argument(f'--{name}', nargs='*', metavar='TEST',
                           help=f'only the tests in {what}, of these names '
@@ -388,7 +395,8 @@ def run_stages(run: Run, arguments: argparse.Namespace) -> None:
                    name if len(kernels) == 1 else f'{name}-{kernel}',
                    binaries, asked.get(name, ()))
             for kernel in kernels
-            for name in asked or [name for name in IN_LABS if name != MACHINE]]
+            for name in asked or [*ALWAYS, *(
+                WITH_LONG if arguments.long else ())]]
         labs = {each.title: each for each in found}
     stages = {title: each.stage() for title, each in labs.items()}
     if not asked:

@@ -18,7 +18,6 @@ _DATABASES = ('nova_api', 'nova_cell0', 'nova', 'placement')
 _ENDPOINTS = (
     ('nova', 'compute', f'http://{CONTROLLER}:{NOVA_PORT}/v2.1'),
     ('placement', 'placement', f'http://{CONTROLLER}:{PLACEMENT_PORT}'),
-    ('neutron', 'network', f'http://{CONTROLLER}:{KEYSTONE_PORT}/network'),
     ('glance', 'image', f'http://{CONTROLLER}:{KEYSTONE_PORT}/image'),
 )
 _SYNC = (

@@ -47,6 +47,17 @@ class DivideTest(unittest.TestCase):
                             for test in share.get('functional', ()))
                 self.assertIn(count, (0, 4))
 
+    def test_a_class_of_tempest_is_not_divided(self) -> None:
+        names = [f'{package}.api.volume.{module}.{case}.test_x[id-{number}]'
+                 for package in ('tempest', 'cinder_tempest_plugin')
+                 for module in ('test_a', 'admin.test_b')
+                 for case in ('OneTest', 'TwoTestJSON')
+                 for number in range(3)]
+        stage = shares.Stage('tempest', dict.fromkeys(names, 1.0))
+        self.assertEqual(
+            {3}, {len(tests) for tests in stage.units().values()})
+        self.assertEqual(8, len(stage.units()))
+
     def test_shares_are_about_as_long(self) -> None:
         times = {f't{number}': float(number % 17 + 1)
                  for number in range(100)}

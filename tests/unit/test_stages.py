@@ -180,6 +180,10 @@ class ArgumentsTest(unittest.TestCase):
             stages._arguments()
         self.assertIn('--machine is for --long', said.getvalue())
 
+    def test_what_is_run_without_being_asked_for(self) -> None:
+        self.assertEqual({*stages.IN_LABS}, {
+            *stages.ALWAYS, *stages.WITH_LONG, stages.MACHINE})
+
     def test_one_kernel_is_beside_a_machine(self) -> None:
         """The others run on both."""
         found = {}
