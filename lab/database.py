@@ -14,16 +14,18 @@ from lab import install, remains
 from lab.network import CONTROLLER, Network
 from lab.processes import run
 from lab.rest import KEYSTONE, Client
-from lab.services import (CINDER_PORT, KEYSTONE_PORT, PASSWORD, Keystone,
-                          MariaDB, environment)
+from lab.services import (CINDER_PORT, GLANCE_PORT, KEYSTONE_PORT, PASSWORD,
+                          Keystone, MariaDB, environment)
 from lab.virtualenv import site_packages
 
 _HERE = pathlib.Path(__file__).parent
 CINDER = f'mysql+pymysql://lab:{PASSWORD}@{CONTROLLER}/cinder'
+GLANCE = f'mysql+pymysql://lab:{PASSWORD}@{CONTROLLER}/glance'
 _ENDPOINTS = (
     ('cinder', 'block-storage',
      f'http://{CONTROLLER}:{CINDER_PORT}/v3/$(project_id)s'),
     ('nova', 'compute', f'http://{CONTROLLER}:{KEYSTONE_PORT}/compute/v2.1'),
+    ('glance', 'image', f'http://{CONTROLLER}:{GLANCE_PORT}'),
     ('neutron', 'network', f'http://{CONTROLLER}:{KEYSTONE_PORT}/network'),
 )
 
@@ -115,8 +117,8 @@ def _build(path: pathlib.Path, venv: pathlib.Path) -> None:
             '--skip-test-db', '--auth-root-authentication-method=socket',
             f'--datadir={mariadb.data}')
         mariadb.start()
-        query(venv, mariadb.socket, 'CREATE DATABASE keystone', '')
-        query(venv, mariadb.socket, 'CREATE DATABASE cinder', '')
+        for name in ('keystone', 'cinder', 'glance'):
+            query(venv, mariadb.socket, f'CREATE DATABASE {name}', '')
         query(venv, mariadb.socket, "GRANT ALL ON *.* TO lab@'%' "
               f"IDENTIFIED BY '{PASSWORD}'", '')
         keystone.prepare()
@@ -130,14 +132,16 @@ def _build(path: pathlib.Path, venv: pathlib.Path) -> None:
                         *(word for kind in ('public', 'internal', 'admin')
                           for word in (f'--bootstrap-{kind}-url',
                                        KEYSTONE)))
-        conf = path / 'cinder.conf'
-        conf.write_text(f'[database]\nconnection = {CINDER}\n')
-        run(*network.argv(f'{venv}/bin/cinder-manage', '--config-file',
-                          str(conf), 'db', 'sync'),
-            env=environment())
+        for name, url, *words in (('cinder', CINDER, 'db', 'sync'),
+                                  ('glance', GLANCE, 'db_sync')):
+            conf = path / f'{name}.conf'
+            conf.write_text(f'[database]\nconnection = {url}\n')
+            run(*network.argv(f'{venv}/bin/{name}-manage', '--config-file',
+                              str(conf), *words), env=environment())
         keystone.start()
         client = Client(network)
-        add_user(client, 'service', 'cinder', 'admin', 'service')
+        for name in ('cinder', 'glance'):
+            add_user(client, 'service', name, 'admin', 'service')
         add_user(client, 'demo', 'demo', 'member')
         for service in _ENDPOINTS:
             add_endpoint(client, *service)

@@ -23,6 +23,7 @@ from lab.compute.node import ComputeService
 from lab.compute.servers import MICROVERSION, Servers
 from lab.daemon import Daemon
 from lab.errors import CommandError, LabError
+from lab.images import Glance
 from lab.machine import image
 from lab.machine.node import MEMORY_MIB, Machine
 from lab.machine.volume import MachineVolumeService
@@ -110,6 +111,8 @@ class Lab(Servers):
         self.keystone = Keystone(at, self.network, self.venv)
         self.cinder_api = CinderAPI(at, self.network, self.venv)
         self.cinder_scheduler = CinderScheduler(at, self.network, self.venv)
+        # Only if somebody starts it.
+        self.glance = Glance(at, self.network, self.venv)
         self.services: list[Service] = [
             self.mariadb, self.rabbitmq, self.keystone, self.cinder_api,
             self.cinder_scheduler]

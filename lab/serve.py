@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run one of the control plane's WSGI applications.
 
-Usage: serve.py keystone|cinder|nova|placement ADDRESS PORT
+Usage: serve.py keystone|cinder|glance|nova|placement ADDRESS PORT
 [arguments of the service].
 
 More services are played by Keystone's process.  Under /compute there is
 something for a lab without Nova: every name is a server, because the
 openstack command looks it up before it makes an attachment; anything else is
 404: "not attached to that server" is what lets a user delete an attachment in
-Cinder.  The Neutron under /network and, for a lab with Nova, the Glance under
-/image have nothing.
+Cinder.  The Neutron under /network has nothing.
 """
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ def empty(path: str) -> tuple[str, dict[str, Any]]:
     return '200 OK', {match[1].replace('-', '_'): []}
 
 
-_PLAYED = {'/compute': compute, '/network': empty, '/image': empty}
+_PLAYED = {'/compute': compute, '/network': empty}
 
 
 def played(application: Application) -> Application:
@@ -85,6 +84,9 @@ def load(service: str) -> Application:
         return osapi_compute.application
     if service == 'placement':
         from placement.wsgi import api
+        return api.application
+    if service == 'glance':
+        from glance.wsgi import api
         return api.application
     from cinder.wsgi import wsgi
     return wsgi.initialize_application()

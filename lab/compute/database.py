@@ -10,15 +10,14 @@ from lab.config import TRANSPORT
 from lab.network import CONTROLLER
 from lab.processes import run
 from lab.rest import Client
-from lab.services import (KEYSTONE_PORT, NOVA_PORT, PLACEMENT_PORT, Keystone,
-                          MariaDB, environment)
+from lab.services import (NOVA_PORT, PLACEMENT_PORT, Keystone, MariaDB,
+                          environment)
 
 _HERE = pathlib.Path(__file__).parent
 _DATABASES = ('nova_api', 'nova_cell0', 'nova', 'placement')
 _ENDPOINTS = (
     ('nova', 'compute', f'http://{CONTROLLER}:{NOVA_PORT}/v2.1'),
     ('placement', 'placement', f'http://{CONTROLLER}:{PLACEMENT_PORT}'),
-    ('glance', 'image', f'http://{CONTROLLER}:{KEYSTONE_PORT}/image'),
 )
 _SYNC = (
     ('placement-manage', 'placement.conf', 'db', 'sync'),
