@@ -49,7 +49,8 @@ def _common(venv: pathlib.Path, state: str,
             'service_down_time': 120,
             'scheduler_default_filters':
                 'AvailabilityZoneFilter,CapacityFilter,'
-                'CapabilitiesFilter,JsonFilter',
+                'CapabilitiesFilter,JsonFilter,InstanceLocalityFilter',
+            'scheduler_default_weighers': 'CapacityWeigher,CallerNodeWeigher',
             'osapi_volume_workers': 1,
             'default_log_levels':
                 'cinder_dmclone=DEBUG,amqp=WARN,amqplib=WARN,'

@@ -23,7 +23,9 @@ def database(name: str) -> str:
 
 def cinder() -> Sections:
     """What cinder.conf has more if there is a Nova."""
-    return {'nova': user('cinder')}
+    return {'nova': user('cinder'),
+            # From the gateway.
+            'oslo_middleware': {'enable_proxy_headers_parsing': True}}
 
 
 def placement() -> str:
@@ -75,6 +77,16 @@ def controller(state: pathlib.Path) -> str:
         'database': {'connection': database('nova')},
         'conductor': {'workers': 1},
         'scheduler': {'workers': 1, 'discover_hosts_in_cells_interval': 2},
+        'filter_scheduler': {
+            'available_filters': 'cinder_dmclone.nova.filters.all_filters',
+            'enabled_filters':
+                'ComputeFilter,ComputeCapabilitiesFilter,'
+                'ImagePropertiesFilter,ServerGroupAntiAffinityFilter,'
+                'ServerGroupAffinityFilter,VolumeRoomFilter',
+            'weight_classes':
+                'nova.scheduler.weights.all_weighers,'
+                'cinder_dmclone.nova.weights.VolumeLocalityWeigher',
+        },
     })
 
 

@@ -140,8 +140,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         connection = http.client.HTTPConnection(*self.server.target)
         try:
             connection.request(self.command, self.path, body, {
-                name: value for name, value in self.headers.items()
-                if name.lower() not in _HOP})
+                **{name: value for name, value in self.headers.items()
+                   if name.lower() not in _HOP},
+                'X-Forwarded-For': self.client_address[0]})
             answer = connection.getresponse()
             return answer, answer.read()
         finally:

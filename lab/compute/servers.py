@@ -40,15 +40,24 @@ class Servers(Api):
 
     def create_server(self, volume: str, node: int) -> str:
         """A server that boots from ``volume`` on a node (from 1); its id."""
-        disk = {'boot_index': 0, 'uuid': volume, 'source_type': 'volume',
-                'destination_type': 'volume'}
-        body = {'name': 'server', 'imageRef': '', 'flavorRef': FLAVOR,
-                'networks': 'none', 'block_device_mapping_v2': [disk],
-                'host': f'node{node}'}
-        made = self.nova('POST', '/servers', {'server': body})
-        server = str(made['server']['id'])
+        server = self.ask_server(volume, host=f'node{node}')
         self.wait_server(server, 'ACTIVE')
         return server
+
+    def ask_server(self, volume: str, *disks: dict[str, Any],
+                   **more: Any) -> str:
+        """Have a server made that boots from ``volume``; its id.
+
+        ``disks`` are further block device mappings, ``more`` what else the
+        request has.
+        """
+        root = {'boot_index': 0, 'uuid': volume, 'source_type': 'volume',
+                'destination_type': 'volume'}
+        body = {'name': 'server', 'imageRef': '', 'flavorRef': FLAVOR,
+                'networks': 'none',
+                'block_device_mapping_v2': [root, *disks], **more}
+        made = self.nova('POST', '/servers', {'server': body})
+        return str(made['server']['id'])
 
     def server(self, server: str) -> dict[str, Any]:
         """What the API shows of a server."""
@@ -141,11 +150,11 @@ class Servers(Api):
 
     # Moves
 
-    def live_migrate(self, server: str, node: int,
+    def live_migrate(self, server: str, node: int | None,
                      wait: bool = True) -> None:
-        """Move a running server."""
+        """Move a running server; Nova chooses where if no node is given."""
         self.act(server, 'os-migrateLive', {
-            'host': f'node{node}',
+            'host': node and f'node{node}',
             'block_migration': 'auto'})
         if wait:
             status = self.wait_migration(server)
