@@ -20,6 +20,7 @@ from collections.abc import (Callable, Collection, Iterator, Mapping,
                              Sequence)
 
 from tools import outcome, shares
+from tools.arguments import parse
 
 from lab import entry, processes, remains
 
@@ -340,48 +341,6 @@ def _leave_nothing() -> None:
         remains.sweep()
 
 
-def _share(text: str) -> tuple[int, int]:
-    """``1/4``: number and count."""
-    number, count = map(int, text.split('/'))
-    if not 1 <= number <= count:
-        raise ValueError(text)
-    return number, count
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog='tools/test', description='Run every test there is: lint, unit '
-        'tests with coverage, the simulation, documents, and the tests in '
-        'labs. Installs what is missing.')
-    only = parser.add_mutually_exclusive_group()
-    only.add_argument('--unit', action='store_true',
-                      help='only what needs no root')
-    for name, what in (('functional', 'a lab'), ('nova', 'a lab with Nova'),
-                       ('tempest', 'a lab, those of tempest'),
-                       (MACHINE, 'a stock distribution, with --long')):
-        only.add_argument(f'--{name}', nargs='*', metavar='TEST',
-                          help=f'only the tests in {what}, of these names '
-                          '(regular expressions)')
-    parser.add_argument('--kernel', choices=('fast', 'distribution'),
-                        help='what the nodes of labs run on (default: fast '
-                        'where it can be had; with --long: both)')
-    parser.add_argument('--long', action='store_true',
-                        help='tests at their full length: every crash point, '
-                        'schedules of fresh seeds, and all that takes long')
-    parser.add_argument('--share', type=_share, default=(1, 1),
-                        metavar='K/N', help='with --long: the K-th of N parts '
-                        'of about the same length, which together are all')
-    arguments = parser.parse_args()
-    if arguments.share != (1, 1) and not arguments.long:
-        parser.error('--share is for --long')
-    if arguments.machine is not None and not arguments.long:
-        parser.error('--machine is for --long')
-    if not arguments.unit and os.geteuid() != 0:
-        parser.exit(1, 'tools/test: the lab needs root (try: sudo '
-                    'tools/test, or tools/test --unit)\n')
-    return arguments
-
-
 def run_stages(run: Run, arguments: argparse.Namespace) -> None:
     """All that was asked for, or the share of it."""
     labs: dict[str, InLabs] = {}
@@ -441,7 +400,7 @@ def main() -> int:
 
 
 def _main() -> int:
-    arguments = _arguments()
+    arguments = parse()
     if arguments.long:
         os.environ['DMCLONE_LONG'] = '1'
         os.environ['DMCLONE_SHARE'] = '{}/{}'.format(*arguments.share)

@@ -13,6 +13,10 @@ from lab.rest import KEYSTONE
 from lab.services import PASSWORD
 
 
+# The id of the image that volumes are made of.
+IMAGE = '7d1c04ae-5b92-4f36-8e60-c93a1f5db827'
+
+
 def text(directory: pathlib.Path) -> str:
     """The file; ``directory`` is for tempest's own locks.
 
@@ -29,9 +33,10 @@ def text(directory: pathlib.Path) -> str:
             'admin_project_name': 'admin', 'admin_domain_name': 'Default'},
         'identity': {'uri_v3': KEYSTONE},
         'service_available': {
-            'cinder': True, 'glance': False, 'horizon': False,
+            'cinder': True, 'glance': True, 'horizon': False,
             # Without it tests of volumes are skipped.
             'neutron': True, 'nova': False, 'swift': False},
+        'compute': {'image_ref': IMAGE},
         'enforce_scope': {'cinder': True},
         'volume': {
             'volume_type': config.BACKEND, 'storage_protocol': 'iSCSI',
@@ -41,7 +46,7 @@ def text(directory: pathlib.Path) -> str:
             'snapshot': True, 'clone': True, 'manage_volume': True,
             'volume_revert': True, 'extend_volume_with_snapshot': True,
             'concurrency_tests': True,
-            # There is no cinder-backup, and no Glance.
+            # There is no cinder-backup, and images are tested elsewhere.
             'backup': False, 'enable_volume_image_dep_tests': False,
             # Of thin volumes only.
             'manage_snapshot': False},

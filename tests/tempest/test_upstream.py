@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
+import tempfile
 import typing
 import unittest
 from collections.abc import Container, Iterator
 
 import testtools
 
+from lab import install
+from lab.lab import Lab
 from tests.functional import checker
 from tests.functional import environment
 from tests.tempest import chosen
@@ -53,8 +56,23 @@ class InLab(unittest.TestSuite):
         """Run them where the lab's services can be reached."""
         if not self.countTestCases():
             return result
-        inside = environment.lab().network.inside
-        return inside(lambda: super(InLab, self).run(result, debug))
+        lab = environment.lab()
+        _provide_image(lab)
+        return lab.network.inside(
+            lambda: super(InLab, self).run(result, debug))
+
+
+def _provide_image(lab: Lab) -> None:
+    # Cinder looks at images with it.
+    install.ensure_packages(['qemu-utils'])
+    if lab.glance.running():
+        return
+    lab.glance.start()
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(bytes(1 << 20))
+        file.flush()
+        lab.openstack('image', 'create', '--id', settings.IMAGE, '--public',
+                      '--disk-format', 'raw', '--file', file.name, 'zeros')
 
 
 class LeftTest(testtools.TestCase):

@@ -14,6 +14,7 @@ import unittest
 from unittest import mock
 
 from lab.processes import alive, wait_for
+from tools import arguments
 from tools import outcome
 from tools import stages
 
@@ -106,6 +107,7 @@ wait
 _RUNNER = '''
 import pathlib, sys
 from unittest import mock
+from tools import arguments
 from tools import outcome
 from tools import stages
 place = pathlib.Path(sys.argv[1])
@@ -177,7 +179,7 @@ class ArgumentsTest(unittest.TestCase):
         with (mock.patch.object(sys, 'argv', ['tools/test', '--machine']),
               contextlib.redirect_stderr(said),
               self.assertRaises(SystemExit)):
-            stages._arguments()
+            arguments.parse()
         self.assertIn('--machine is for --long', said.getvalue())
 
     def test_what_is_run_without_being_asked_for(self) -> None:
@@ -191,6 +193,6 @@ class ArgumentsTest(unittest.TestCase):
             with (mock.patch.object(sys, 'argv',
                                     ['tools/test', '--long', words]),
                   mock.patch.object(os, 'geteuid', return_value=0)):
-                found[words] = stages._kernels(stages._arguments())
+                found[words] = stages._kernels(arguments.parse())
         self.assertEqual({'--functional': [None, 'distribution'],
                           '--machine': [None]}, found)
