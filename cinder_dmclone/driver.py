@@ -76,6 +76,8 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
 
     def do_setup(self, context: typing.Any) -> None:
         self._world = self.make_world()
+        settings = self._world.settings
+        locks.Presence(settings.node).announce(settings.budget)
         self._loop = reconciler.Reconciler(self._world)
         self._service = Service(self._world, self._loop)
         self._stats_source = capacity.Stats(self._world, self.configuration)

@@ -148,6 +148,17 @@ class VolumeLocked(DMCloneException):
                "%(node)s for %(seconds)s seconds. Try again later.")
 
 
+class ServiceRuns(DMCloneException):
+    message = ("cinder-volume works on %(node)s and would bring its devices "
+               "up again: stop it first.")
+
+
+class Deactivating(DMCloneException):
+    message = ("\"cinder-dmclone deactivate\" has been at work on %(node)s for "
+               "%(seconds)s seconds. Wait for its end, then restart "
+               "cinder-volume.")
+
+
 class NoRoom(DMCloneException):
     message = ("Volume group %(group)s on %(node)s has not enough room: "
                "%(needed)s bytes are needed, %(free)s are free.")

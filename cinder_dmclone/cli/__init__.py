@@ -22,8 +22,8 @@ _COMMANDS = {
              'what only you can decide, and does not count.',
     'deactivate': 'Remove all devices, sessions and exports of this node and '
                   'keep what is on its disks; "activate" brings them up '
-                  'again. Refused while anybody uses one. Stop cinder-volume '
-                  'first.',
+                  'again. Refused while anybody uses one, or cinder-volume '
+                  'runs.',
     'status': "Show each of the driver's logical volumes on this node: what "
               'it is, how much of it has arrived, whether the lender can be '
               'reached, and who uses it. Asks no other node.',

@@ -23,7 +23,9 @@ from tooz import coordination as tooz
 
 from cinder_dmclone.cli import check
 from cinder_dmclone.cli import status
+from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
+from cinder_dmclone import locks
 from cinder_dmclone import opts
 from cinder_dmclone import preflight
 from cinder_dmclone.reconcile import activation
@@ -92,9 +94,9 @@ def run(command: str, config_files: list[str],
         with _locks():
             if command == 'activate':
                 return max(_try(_activate, world) for world in worlds)
-            # If anything is in use nothing is changed.
-            return (max(_try(_refuse, world) for world in worlds)
-                    or max(_try(_deactivate, world) for world in worlds))
+            return _put_away(worlds)
+    except exceptions.ServiceRuns as error:
+        return fail(f'{error.msg} Nothing was changed.', 1)
     except tooz.ToozError as error:
         return fail(f'nothing was {command}d: the locks of cinder-volume '
                     'cannot be had ([coordination] backend_url): '
@@ -136,6 +138,16 @@ def _try(run: typing.Callable[[World], int], world: World) -> int:
 
 def _activate(world: World) -> int:
     return _tell(activation.activate(world).items())
+
+
+def _put_away(worlds: typing.Sequence[World]) -> int:
+    """Deactivate all backends, or none if anything is in use."""
+    with contextlib.ExitStack() as stack:
+        for world in worlds:
+            stack.enter_context(
+                locks.Presence(world.settings.node).absent())
+        return (max(_try(_refuse, world) for world in worlds)
+                or max(_try(_deactivate, world) for world in worlds))
 
 
 def _refuse(world: World) -> int:

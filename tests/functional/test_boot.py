@@ -102,6 +102,10 @@ class BootTest(base.FunctionalTest):
         at = self.attach_slowly(volume, self.node1, self.node2)
         image.write(at, 3, 20, BLOCKS // 21)
         self.assert_hydrating(at)
+        error = self.assertRaises(CommandError, self.node2.volume.cli,
+                                  'deactivate')
+        self.assertIn('stop it first. Nothing was changed.', str(error))
+        self.assert_hydrating(at)
         self.node2.volume.stop()
         volumes = look.volumes(self.node2)
         with self.node2.hold(at.path):

@@ -68,6 +68,41 @@ deactivation.in_use = lambda host: (
 deactivation.deactivate = lambda world: print(world)
 '''
 
+# cinder-volume works on the second backend, set up for the second time.
+RUNNING = '''
+from cinder_dmclone import driver
+from cinder_dmclone import wiring
+from cinder_dmclone.cli import backends
+from cinder_dmclone.reconcile import activation
+from cinder_dmclone.reconcile import deactivation
+
+activation.activate = lambda world: {}
+deactivation.in_use = lambda host: []
+deactivation.deactivate = print
+make_world = wiring.make_world
+
+def serve(config, node):
+    if node == 'other@second':
+        service = driver.DMCloneVolumeDriver(
+            configuration=config, host=node)
+        service.make_world = lambda: make_world(config, node)
+        for _ in range(2):
+            service.do_setup(None)
+    return make_world(config, node)
+
+wiring.make_world = serve
+'''
+
+# cinder-volume starts when a backend has been found unused.
+STARTING = '''
+from cinder_dmclone import locks
+from cinder_dmclone.reconcile import deactivation
+
+deactivation.in_use = lambda host: []
+deactivation.deactivate = lambda world: locks.Presence(
+    world.settings.node).announce(0)
+'''
+
 
 class CommandLineTest(base.TestCase):
 
@@ -103,6 +138,27 @@ class CommandLineTest(base.TestCase):
         self.assertEqual((1, ''), (done.returncode, done.stdout))
         self.assertIn('cinder-dmclone: other@second: volume x: in use. '
                       'Nothing was changed.', done.stderr)
+
+    def test_a_running_service_is_not_deactivated(self) -> None:
+        """It would bring the devices up again."""
+        done = self.call(RUNNING + MAIN, 'deactivate')
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        self.assertIn('cinder-dmclone: cinder-volume works on other@second '
+                      'and would bring its devices up again: stop it first. '
+                      'Nothing was changed.', done.stderr)
+        self.assertNotIn('Traceback', done.stderr)
+
+    def test_a_running_service_is_not_in_the_way_of_activation(self) -> None:
+        done = self.call(RUNNING + MAIN, 'activate')
+        self.assertEqual((0, ''), (done.returncode, done.stderr))
+
+    def test_a_service_does_not_start_while_it_is_deactivated(self) -> None:
+        done = self.call(STARTING + MAIN, 'deactivate')
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        for node in ('node1@first', 'other@second'):
+            self.assertIn(f'{node}: "cinder-dmclone deactivate" has been at '
+                          f'work on {node} for 0 seconds. Wait for its end, '
+                          'then restart cinder-volume.', done.stderr)
 
     def test_locks_that_cannot_be_had(self) -> None:
         """Without them cinder-volume might be changing the same volumes."""
