@@ -154,8 +154,8 @@ class ServiceRuns(DMCloneException):
 
 
 class Deactivating(DMCloneException):
-    message = ("\"cinder-dmclone deactivate\" has been at work on %(node)s for "
-               "%(seconds)s seconds. Wait for its end, then restart "
+    message = ("\"cinder-dmclone deactivate\" has been at work on %(node)s "
+               "for %(seconds)s seconds. Wait for its end, then restart "
                "cinder-volume.")
 
 

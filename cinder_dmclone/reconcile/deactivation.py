@@ -2,8 +2,9 @@
 """The inverse of activation: nothing of ours is left but what is on disk.
 
 For a node that is taken apart or whose disks are to be removed, with
-cinder-volume stopped, which whoever calls this sees to (``locks.Presence``). ``activation`` brings all of it up again. No LV goes
-and none is changed; why the order is safe says ``teardown.put_away``.
+cinder-volume stopped, which whoever calls this sees to (``locks.Presence``).
+``activation`` brings all of it up again. No LV goes and none is changed; why
+the order is safe says ``teardown.put_away``.
 """
 
 from __future__ import annotations
