@@ -111,11 +111,10 @@ class Lab(Servers):
         self.keystone = Keystone(at, self.network, self.venv)
         self.cinder_api = CinderAPI(at, self.network, self.venv)
         self.cinder_scheduler = CinderScheduler(at, self.network, self.venv)
-        # Only if somebody starts it.
         self.glance = Glance(at, self.network, self.venv)
         self.services: list[Service] = [
-            self.mariadb, self.rabbitmq, self.keystone, self.cinder_api,
-            self.cinder_scheduler]
+            self.mariadb, self.rabbitmq, self.keystone, self.glance,
+            self.cinder_api, self.cinder_scheduler]
         settings = self._settings
         self.cloud: Cloud | None = None
         more = None
@@ -232,8 +231,9 @@ class Lab(Servers):
         for step in (identity, checkout, rabbit):
             step.result()
         self._configure()
+        # The client asks Glance before it makes a volume, of an image or not.
         steps = [submit(self.cinder_scheduler.start),
-                 submit(self._start_api)]
+                 submit(self.glance.start), submit(self._start_api)]
         steps += [submit(self._start_node, node, boot)
                   for node, boot in zip(self.nodes, booted)]
         if self.cloud:

@@ -24,8 +24,6 @@ class ImageTest(base.FunctionalTest):
         super().setUp()
         # Cinder looks at images with it, and converts them.
         install.ensure_packages(['qemu-utils'])
-        if not self.lab.glance.running():
-            self.lab.glance.start()
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)

@@ -65,9 +65,8 @@ class InLab(unittest.TestSuite):
 def _provide_image(lab: Lab) -> None:
     # Cinder looks at images with it.
     install.ensure_packages(['qemu-utils'])
-    if lab.glance.running():
+    if settings.IMAGE in str(lab.openstack('image', 'list')):
         return
-    lab.glance.start()
     with tempfile.NamedTemporaryFile() as file:
         file.write(bytes(1 << 20))
         file.flush()
