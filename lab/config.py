@@ -63,9 +63,6 @@ def _common(venv: pathlib.Path, state: str,
             'www_authenticate_uri': KEYSTONE, **user('cinder'),
             'service_token_roles_required': 'true',
         },
-        'key_manager': {
-            'backend': 'cinder.keymgr.conf_key_mgr.ConfKeyManager',
-            'fixed_key': '0123456789abcdef' * 4},
         'oslo_concurrency': {'lock_path': f'{state}/lock'},
         **(more or {}),
     }

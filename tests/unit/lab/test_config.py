@@ -24,8 +24,7 @@ from oslo_config import validator
 
 sys.exit(validator.main())
 '''
-NAMESPACES = ('castellan.config', 'cinder', 'cinder_dmclone',
-              'keystonemiddleware.auth_token',
+NAMESPACES = ('cinder', 'cinder_dmclone', 'keystonemiddleware.auth_token',
               'oslo.concurrency', 'oslo.db', 'oslo.log', 'oslo.messaging',
               'oslo.service.wsgi')
 
