@@ -21,6 +21,8 @@ from typing import Any
 
 import waitress
 
+# Of an image, in bytes: more than a lab has room for.
+_LARGEST = 1 << 40
 Environ = dict[str, Any]
 Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
@@ -95,7 +97,8 @@ def load(service: str) -> Application:
 def main() -> None:
     service, address, port = sys.argv[1:4]
     sys.argv[1:4] = []
-    waitress.serve(load(service), host=address, port=int(port), threads=8)
+    waitress.serve(load(service), host=address, port=int(port), threads=8,
+                   max_request_body_size=_LARGEST)
 
 
 if __name__ == '__main__':

@@ -59,7 +59,7 @@ class BackupTest(base.FunctionalTest):
             return error.status == 404
         return False
 
-    def restore(self, backup: str, volume: str | None = None) -> str:
+    def restored(self, backup: str, volume: str | None = None) -> str:
         """Restore a backup, to a new volume if none is given; its id."""
         answer = self.lab.cinder('POST', f'/backups/{backup}/restore', {
             'restore': {'volume_id': volume} if volume else {}})['restore']
@@ -77,7 +77,7 @@ class BackupTest(base.FunctionalTest):
     def test_at_rest(self) -> None:
         volume, image = self.filled(self.node1)
         backup = self.backup(volume)
-        copy = self.restore(backup)
+        copy = self.restored(backup)
         self.assert_holds(image, self.attach(copy, self.home(copy)))
         self.assertEqual('node1', self.row(volume).node)
 
@@ -91,7 +91,7 @@ class BackupTest(base.FunctionalTest):
         at = self.attach(volume, borrower)
         self.image().write(at, 1, 60, BLOCKS // 61)
         self.detach(at)
-        self.restore(backup, volume)
+        self.restored(backup, volume)
         row = self.row(volume)
         self.assertIn(';from=', row.provider_id)
         self.assertEqual(borrower.name, row.node)
