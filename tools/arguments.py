@@ -15,6 +15,7 @@ def _share(text: str) -> tuple[int, int]:
 
 
 def parse() -> argparse.Namespace:
+    """The command line; ends the program if it makes no sense."""
     parser = argparse.ArgumentParser(
         prog='tools/test', description='Run every test there is: lint, unit '
         'tests with coverage, the simulation, documents, and the tests in '
