@@ -8,7 +8,6 @@ node with nothing in flight does not wake up: no query, no process.
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import typing
 
@@ -17,10 +16,8 @@ from oslo_log import log as logging
 from cinder_dmclone.database import rows
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
-from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
-from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile.decision import Action
@@ -29,7 +26,8 @@ from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import hindrances
 from cinder_dmclone.reconcile import observed
-from cinder_dmclone.reconcile import offers
+from cinder_dmclone.reconcile import questions
+from cinder_dmclone.reconcile import reader
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.reconcile import turns
 from cinder_dmclone.reconcile import workers
@@ -67,7 +65,7 @@ class Reconciler:
         self._turns = turns.Turns(world.host.initiator)
         # What was in flight at the last look.
         self._seen: dict[LvUuid, state.Stack] = {}
-        self._offers = offers.Offers()
+        self._reader = reader.Reader(world)
 
     # -- the thread ---------------------------------------------------------
 
@@ -185,44 +183,9 @@ class Reconciler:
     def _decide_all(self, stacks: dict[LvUuid, state.Stack]) -> dict[
             LvUuid, Decision]:
         """Decide about stacks with one query; this only enqueues."""
-        found = self._rows(stacks.values())
-        return {lv: decide.decide(self._facts(stack, found))
+        found = self._reader.rows(stacks.values())
+        return {lv: decide.decide(self._reader.facts(stack, found))
                 for lv, stack in stacks.items()}
-
-    def _rows(self, stacks: typing.Collection[state.Stack],
-              *known: VolumeId) -> observed.Rows:
-        """The rows that decide about stacks.
-
-        The tags name the row's id, unless Cinder has exchanged the ids of two
-        rows since: then it is among those of this node's volumes, if the LV
-        is a volume. They are read before an LV is taken for anything less.
-
-        A row of another node that names an LV is named by its tags: a lender
-        gets one before the row names it, a copy is made with one. Looking for
-        others would mean to read every volume there is.
-
-        :param known: ids of rows that may be of these stacks
-        """
-        store, node = self._world.rows, self._world.settings.node
-        found = {row.id: row for row in store.find({*known, *(
-            volume for stack in stacks for volume in (
-                VolumeId(stack.lv), *stack.volumes, *stack.borrowers))})}
-        read = observed.Rows(found.values(), node)
-        unnamed = [stack.lv for stack in stacks if not read.named(stack)]
-        if unnamed:
-            found |= {row.id: row for row in store.homes(node, unnamed)}
-            read = observed.Rows(found.values(), node)
-        return read
-
-    def _facts(self, stack: state.Stack,
-               found: observed.Rows) -> observed.Facts:
-        node = self._world.settings.node
-        row, rivals = observed.pick_row(stack, node, found.of(stack))
-        now = self._world.clock.monotonic()
-        return observed.Facts(
-            node, stack, row, rivals, borrowers=found.borrowers(stack),
-            overdue=self._offers.overdue(stack.lv, row, now),
-            standing=self._offers.standing(stack.lv, row, now))
 
     def _work_and_plan(self, stack: state.Stack,
                        lane: workers.Lane) -> workers.Lane | None:
@@ -320,7 +283,8 @@ class Reconciler:
                 return decision, None
             if belongs > lane:
                 return decision, belongs
-            if decision.ask and not self._ask(decision, stack, answers):
+            if decision.ask and not questions.ask(
+                    self._world, decision, stack, answers):
                 if decision.step is not Question.SHOW:
                     return Decision(Verdict.RETRY,
                                     'a peer does not answer'), None
@@ -384,37 +348,8 @@ class Reconciler:
                     answers: dict[str, typing.Any],
                     how: typing.Callable[[observed.Facts], Decision]
                     | None = None) -> tuple[Decision, observed.Facts]:
-        stack = inspect.refresh(self._world.host, lv)
-        known = dataclasses.replace(
-            self._facts(stack, self._rows([stack], volume)), **answers)
+        known = self._reader.now(lv, volume, answers)
         return (how or decide.decide)(known), known
-
-    def _ask(self, decision: Decision, stack: state.Stack,
-             answers: dict[str, typing.Any]) -> bool:
-        """Put the question; whether it was answered.
-
-        Only the home node may hold the volume's lock meanwhile: the node
-        that is asked takes none.
-        """
-        ask, lv, peers = decision.ask, stack.lv, self._world.peers
-        assert ask is not None
-        here = Location(self._world.settings.node, lv)
-        try:
-            match decision.step:
-                case Question.SHOW:
-                    answers['shown'][ask] = peers.ask(
-                        ask.node, messages.Show(ask.lv))
-                case Question.AGREE:
-                    answers['agreed'][ask.node] = peers.ask(
-                        ask.node, messages.Agree(stack.volume, here))
-                case Question.CLAIM:
-                    peers.ask(ask.node, messages.HandOver(
-                        stack.volume, here, self._world.settings.pool))
-        except (exceptions.PeerUnreachable, exceptions.PeerRefused) as error:
-            LOG.info('LV %(lv)s waits: %(error)s',
-                     {'lv': lv, 'error': error.msg})
-            return False
-        return True
 
     def settle(self, row: rows.Row, seconds: float = 0.0) -> tuple[
             Decision, observed.Facts]:
@@ -431,7 +366,8 @@ class Reconciler:
         for _ in range(MAX_STEPS):
             decision, known = self._decide_now(lv, row.id, answers,
                                                decide.for_request)
-            if decision.ask and self._ask(decision, known.stack, answers):
+            if decision.ask and questions.ask(
+                    self._world, decision, known.stack, answers):
                 continue
             if decision.step not in actions.SETTLING:
                 break

@@ -19,7 +19,7 @@ from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile import home
 from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile import old_copy
-from cinder_dmclone.reconcile import reconciler
+from cinder_dmclone.reconcile import questions
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.service import answers
 from cinder_dmclone.stack import clones
@@ -91,14 +91,14 @@ def _locked_show(service, request):
 
 
 @bug('H21: a node that asks, or is asked, holds its lock',
-     (reconciler.Reconciler, '_ask'),
+     (questions, 'ask'),
      also=((answers.ANSWERS, messages.Show, _locked_show),))
-def _locked_ask(self, found, stack, given, ask=reconciler.Reconciler._ask):
-    volume, locks = stack.volume, self._world.locks._target
+def _locked_ask(world, found, stack, given, ask=questions.ask):
+    volume, locks = stack.volume, world.locks._target
     if locks._held.get(volume) is locks._scheduler.current():
-        return ask(self, found, stack, given)
-    with self._world.locks.volume(volume, deadlines.LOCK_SECONDS):
-        return ask(self, found, stack, given)
+        return ask(world, found, stack, given)
+    with world.locks.volume(volume, deadlines.LOCK_SECONDS):
+        return ask(world, found, stack, given)
 
 
 # -- nodes ------------------------------------------------------------------

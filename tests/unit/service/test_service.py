@@ -13,7 +13,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import observed
-from cinder_dmclone.reconcile import reconciler
+from cinder_dmclone.reconcile import reader
 from cinder_dmclone.reconcile import workers
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
@@ -41,7 +41,7 @@ class DetachTest(base.CloudTestCase):
         """The services were connected to another database."""
         self.cloud.attach(self.volume, self.a)
         none = observed.Rows([], self.a.name)
-        with mock.patch.object(reconciler.Reconciler, '_rows',
+        with mock.patch.object(reader.Reader, 'rows',
                                return_value=none), self.assertRaisesRegex(
                                    exceptions.CannotServe, 'no such volume'):
             connections.disconnect(self.a.service, self.volume,

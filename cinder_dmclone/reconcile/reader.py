@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what decides about LVs: their stacks, and the rows that speak of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone.reconcile import observed
+from cinder_dmclone.reconcile import offers
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import state
+from cinder_dmclone.world import World
+
+
+class Reader:
+    """Remembers since when offers stand, and nothing else."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._offers = offers.Offers()
+
+    def rows(self, stacks: typing.Collection[state.Stack],
+             *known: VolumeId) -> observed.Rows:
+        """The rows that decide about stacks.
+
+        The tags name the row's id, unless Cinder has exchanged the ids of two
+        rows since: then it is among those of this node's volumes, if the LV
+        is a volume. They are read before an LV is taken for anything less.
+
+        A row of another node that names an LV is named by its tags: a lender
+        gets one before the row names it, a copy is made with one. Looking for
+        others would mean to read every volume there is.
+
+        :param known: ids of rows that may be of these stacks
+        """
+        store, node = self._world.rows, self._world.settings.node
+        found = {row.id: row for row in store.find({*known, *(
+            volume for stack in stacks for volume in (
+                VolumeId(stack.lv), *stack.volumes, *stack.borrowers))})}
+        read = observed.Rows(found.values(), node)
+        unnamed = [stack.lv for stack in stacks if not read.named(stack)]
+        if unnamed:
+            found |= {row.id: row for row in store.homes(node, unnamed)}
+            read = observed.Rows(found.values(), node)
+        return read
+
+    def facts(self, stack: state.Stack,
+              found: observed.Rows) -> observed.Facts:
+        """What is known of one stack, without what others may say."""
+        node = self._world.settings.node
+        row, rivals = observed.pick_row(stack, node, found.of(stack))
+        now = self._world.clock.monotonic()
+        return observed.Facts(
+            node, stack, row, rivals, borrowers=found.borrowers(stack),
+            overdue=self._offers.overdue(stack.lv, row, now),
+            standing=self._offers.standing(stack.lv, row, now))
+
+    def now(self, lv: LvUuid, volume: VolumeId,
+            answers: dict[str, typing.Any]) -> observed.Facts:
+        """What is known of an LV at this moment.
+
+        :param volume: id of a row that may be its
+        :param answers: those of peers that were asked
+        """
+        stack = inspect.refresh(self._world.host, lv)
+        return dataclasses.replace(
+            self.facts(stack, self.rows([stack], volume)), **answers)
