@@ -38,7 +38,7 @@ _INITIATOR = re.compile(
 _UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 _DM_NAME = re.compile(
     rf'{DM_PREFIX}(?P<kind>front|loan|serve|io|clone|source|'
-    rf'hold|sluice|stop)-'
+    rf'joint|hold|sluice|stop)-'
     # A front that this node made under any other name is one, too.
     rf'(?:(?P<place>.+)-)??(?P<lv>{_UUID})(?:-(?P<borrower>{_UUID}))?')
 
@@ -52,6 +52,7 @@ class Kind(enum.Enum):
     IO = 'io'          # read-write, opened by this node's own services
     CLONE = 'clone'
     SOURCE = 'source'
+    JOINT = 'joint'    # leads users from a lent LV to its copy on this node
     HOLD = 'hold'      # where the writes of a gated front wait
     SLUICE = 'sluice'  # its path: lets writes fail, or leads on
     STOP = 'stop'      # where the sluice lets them fail
@@ -120,6 +121,10 @@ def clone(lv: LvUuid) -> DeviceName:
 
 def source(lv: LvUuid) -> DeviceName:
     return DeviceName(Kind.SOURCE, lv)
+
+
+def joint(lv: LvUuid) -> DeviceName:
+    return DeviceName(Kind.JOINT, lv)
 
 
 def hold(lv: LvUuid) -> DeviceName:

@@ -60,7 +60,7 @@ def decide(host: str, stack: state.Stack) -> Decision:
         return Decision(Action.LEND if missing else Verdict.REST, lent=missing)
     if tags.past or stack.of_kind(names.Kind.FRONT, *names.GATE):
         return Decision(Verdict.REST)
-    front = names.front(host, stack.lv)
+    front = names.front(host, stack.known_as)
     return Decision(Action.CONSUMERS, make=frozenset([front]))
 
 

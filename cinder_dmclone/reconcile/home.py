@@ -140,7 +140,7 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     (``VolumeManager._connection_create``). So does it the export.
     """
     stack, host = facts.stack, facts.node.partition('@')[0]
-    front = names.front(host, stack.lv)
+    front = names.front(host, stack.known_as)
     make, drop = set(), set()
     if row.connected_at(host):
         make.add(front)
@@ -151,7 +151,7 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
               if a.initiator and _in_place(a, row, host)}
     quiet = (row.status in _QUIET
              and row.migration_status in rows.SETTLED_MIGRATION)
-    serve = names.serve(stack.lv)
+    serve = names.serve(stack.known_as)
     served = _served(stack, serve)
     if quiet and all(a.connected for a in row.attachments):
         # A session is more than a right that somebody forgot to take back.
@@ -163,7 +163,7 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     if remote and served != admitted:
         make.add(serve)
     if not row.attachments and quiet:
-        drop.add(names.local_io(stack.lv))
+        drop.add(names.local_io(stack.known_as))
     lent = {names.loan(stack.lv, tag.lv) for tag in stack.tags.lent}
     drop.update(set(stack.of_kind(names.Kind.LOAN)) - lent)
     make -= stack.devices.keys() - {serve}

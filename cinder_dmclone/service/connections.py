@@ -88,12 +88,12 @@ def _serve(service: Service, row: rows.Row, stack: state.Stack,
     if found.how is How.ISCSI:
         return exports.export(host, stack, row.id, connector['initiator'])
     if found.how is How.FRONT:
-        name = names.front(host.settings.host, stack.lv)
+        name = names.front(host.settings.host, stack.known_as)
         if name not in stack.devices:
             live_migration.keep_here(service.world, row)
         consumers.consume(host, stack, name)
         return exports.local(name.path)
-    name = names.local_io(stack.lv)
+    name = names.local_io(stack.known_as)
     consumers.consume(host, stack, name)
     return exports.local(host.dm.link(str(name)))
 
@@ -199,7 +199,7 @@ def _drop(service: Service, row: rows.Row, stack: state.Stack,
         for front in stack.of_kind(names.Kind.FRONT):
             host.dm.remove(str(front))
         if not mine:
-            host.dm.remove(str(names.local_io(stack.lv)))
+            host.dm.remove(str(names.local_io(stack.known_as)))
     return shared
 
 

@@ -19,7 +19,7 @@ def local_path(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
     Meanwhile the volume does not move.
     """
     with service.home(volume_id) as known:
-        name = names.local_io(known.stack.lv)
+        name = names.local_io(known.stack.known_as)
         consumers.consume(service.host, known.stack, name)
         service.copying.add(volume_id)
     try:

@@ -27,33 +27,57 @@ def build(host: Host, lv: LvUuid,
     """Make a copy that can be read and written at once; nothing hydrates.
 
     :param tags: what the data LV says of itself
-    :param front: whether its front stays
+    :param front: whether a front of it is made
     :raises LoginFailed, SourceMismatch: if the lender cannot be reached
     """
-    settings = host.settings
-    raw = lv_tags.MetadataTag(tags[0].volume, lv, 0, source.iqn)
-    ready = dataclasses.replace(raw, ready=1)
-    host.group.create(names.data_lv(lv), source.size,
-                      [lv_tags.print_tag(tag) for tag in tags])
-    host.meta_group.create(
-        names.meta_lv(lv), metadata.size(source.size, settings.region_size),
-        [lv_tags.print_tag(raw)], zero=True)
-    # A login leaves a node record, which outlives a power cut: so must the
-    # LV, which alone tells whose it is.
-    flush_records(host)
+    _create(host, lv, *tags)
     disk = host.initiator.login(source, deadlines.LOGIN_SECONDS)
     stack = inspect.refresh(host, lv)
     _apply_source(host, stack, disk.devnum)
     stack = _apply_clone(host, stack)
-    name = names.front(settings.host, lv)
-    consumers.consume(host, stack, name)
-    # A flush through the clone commits the metadata it has just formatted.
-    host.dm.flush(name.path)
-    if not front:
-        host.dm.remove(str(name))
+    if front:
+        consumers.consume(host, stack, names.front(host.settings.host, lv))
+    _format(host, stack)
+
+
+def build_here(host: Host, lv: LvUuid, copy: lv_tags.CopyTag,
+               source: lv_tags.SourceTag, front: lv_tags.FrontTag) -> Stack:
+    """Make a copy of an LV of this node, which lends to it already.
+
+    Nobody uses it yet: ``front`` has the names of those who use the lender.
+    """
+    _create(host, lv, copy, source, front)
+    stack = inspect.refresh(host, lv)
+    _apply_source(host, stack, None)
+    stack = _apply_clone(host, stack)
+    _format(host, stack)
+    return inspect.refresh(host, lv)
+
+
+def _create(host: Host, lv: LvUuid, copy: lv_tags.CopyTag,
+            source: lv_tags.SourceTag, *others: lv_tags.Tag) -> None:
+    raw = lv_tags.MetadataTag(copy.volume, lv, 0, source.iqn)
+    host.group.create(
+        names.data_lv(lv), source.size,
+        [lv_tags.print_tag(tag) for tag in (copy, source, *others)])
+    host.meta_group.create(
+        names.meta_lv(lv),
+        metadata.size(source.size, host.settings.region_size),
+        [lv_tags.print_tag(raw)], zero=True)
+    # A login leaves a node record, which outlives a power cut: so must the
+    # LV, which alone tells whose it is.
+    flush_records(host)
+
+
+def _format(host: Host, stack: Stack) -> None:
+    """Make the metadata durable that the kernel has just made."""
+    # A flush through the clone commits it.
+    host.dm.flush(names.clone(stack.lv).path)
+    assert stack.meta_tag is not None
+    ready = dataclasses.replace(stack.meta_tag, ready=1)
     host.meta_group.retag(
-        names.meta_lv(lv), add=[lv_tags.print_tag(ready)],
-        remove=[lv_tags.print_tag(raw)])
+        names.meta_lv(stack.lv), add=[lv_tags.print_tag(ready)],
+        remove=[lv_tags.print_tag(stack.meta_tag)])
     flush_records(host)
 
 
@@ -68,7 +92,9 @@ def assemble(host: Host, stack: Stack) -> Stack:
     """Put a committed copy together again, never format anything.
 
     Works without the lender: the source then queues until a path is found.
+    One on this node has to lend already.
 
+    :raises NoSuchDevice: if that does not
     :raises CopyUnusable: if the metadata is not what it must be; an empty
         superblock would be formatted silently and lose every write since
         the commit (``dm_clone_metadata_open`` in dm-clone-metadata.c)
@@ -102,10 +128,13 @@ def _apply_source(host: Host, stack: Stack, path: str | None,
                   queue: bool = True) -> None:
     source = stack.tags.source
     assert source is not None
+    target: table.Target = table.Multipath(path, queue)
+    if source.local:
+        target = table.Linear(host.dm.devnum(
+            str(names.loan(source.lv, stack.lv))))
     host.dm.apply(
         str(names.source(stack.lv)),
-        table.Table.single(source.size.to_sectors(),
-                           table.Multipath(path, queue)),
+        table.Table.single(source.size.to_sectors(), target),
         readonly=True, noflush=True)
 
 
@@ -203,7 +232,7 @@ def swap(host: Host, stack: Stack) -> None:
         # A read that waits in the session comes back to the source only
         # when the session ends; nothing is needed from the lender.
         host.initiator.logout(stack.iqn)
-    if names.source(stack.lv) in stack.devices:
+    if names.source(stack.lv) in stack.devices and not stack.borrows_here:
         _apply_source(host, stack, data.devnum)
     bare = dataclasses.replace(
         stack, tags=dataclasses.replace(stack.tags, source=None), devices={

@@ -35,7 +35,7 @@ def export(host: Host, stack: state.Stack, volume_id: VolumeId,
     """
     # LIO has initiator names in lower case.
     initiator = initiator.lower()
-    iqn = names.serve_iqn(host.settings.target_prefix, stack.lv)
+    iqn = names.serve_iqn(host.settings.target_prefix, stack.known_as)
     current = stack.exports.get(iqn)
     served = current.initiators if current else frozenset()
     try:
@@ -74,9 +74,9 @@ def admit(host: Host, stack: state.Stack,
 
     :param initiators: in lower case, as LIO has them
     """
-    name = names.serve(stack.lv)
+    name = names.serve(stack.known_as)
     consumers.consume(host, stack, name)
-    iqn = names.serve_iqn(host.settings.target_prefix, stack.lv)
+    iqn = names.serve_iqn(host.settings.target_prefix, stack.known_as)
     host.targets.ensure(targets.Export(
         iqn=iqn, device=name.path, serial=stack.lv, readonly=False,
         grants=tuple(
@@ -90,7 +90,7 @@ def unexport(host: Host, stack: state.Stack, initiator: str | None) -> bool:
 
     :returns: whether other initiators are still served
     """
-    iqn = names.serve_iqn(host.settings.target_prefix, stack.lv)
+    iqn = names.serve_iqn(host.settings.target_prefix, stack.known_as)
     current = stack.exports.get(iqn)
     initiator = initiator and initiator.lower()
     others = set(current.initiators if current else ()) - {initiator}
@@ -98,14 +98,16 @@ def unexport(host: Host, stack: state.Stack, initiator: str | None) -> bool:
         host.targets.revoke(iqn, initiator)
         return True
     host.targets.remove(iqn)
-    host.dm.remove(str(names.serve(stack.lv)))
+    host.dm.remove(str(names.serve(stack.known_as)))
     return False
 
 
 def export_loan(host: Host, stack: state.Stack, tag: lv_tags.LoanTag) -> None:
-    """Export a lent LV to its borrower, read-only; idempotent."""
+    """Let a borrower read a lent LV, and only read; idempotent."""
     name = names.loan(stack.lv, tag.lv)
     consumers.consume(host, stack, name)
+    if tag.local:
+        return
     iqn = loan_iqn(host, stack, tag)
     grant = targets.Grant(tag.initiator, *host.settings.credentials(iqn))
     host.targets.ensure(targets.Export(

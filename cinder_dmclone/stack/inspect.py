@@ -10,6 +10,8 @@ import typing
 from oslo_log import log as logging
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.host.dm import device
+from cinder_dmclone.host.dm import table
 from cinder_dmclone.host import lvm
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
@@ -30,7 +32,8 @@ def refresh(host: Host, lv: LvUuid) -> Stack:
     """The stack as it is now; it costs little, however many there are."""
     def disks() -> dict[str, sessions.Disk | None]:
         source = stacks[lv].tags.source
-        return {source.iqn: host.initiator.disk(source.iqn)} if source else {}
+        assert source is not None
+        return {source.iqn: host.initiator.disk(source.iqn)}
 
     stacks = _collect(host, lv)
     return _with_disks(disks, stacks).get(lv) or Stack(lv)
@@ -92,12 +95,21 @@ _WITH_STATUS = {names.Kind.CLONE: 'clone', names.Kind.SOURCE: 'source',
 def _collect_devices(host: Host,
                      found: dict[LvUuid, dict[str, typing.Any]],
                      only: LvUuid | None) -> None:
-    for text, device_found in host.dm.devices(only or '').items():
-        name = names.DeviceName.parse(text)
-        if not name or name.lv not in found:
+    known_as = {_known_as(fields, lv): lv for lv, fields in found.items()}
+    asked = {only or '', *(known_as if only else ())}
+    devices = {
+        name: device_found for lv in sorted(asked)
+        for text, device_found in host.dm.devices(lv).items()
+        if (name := names.DeviceName.parse(text))}
+    tops = _tops(found, devices)
+    for name, device_found in devices.items():
+        owner: LvUuid | None = name.lv
+        if name.kind in names.WRITERS:
+            owner = _rests_on(device_found, tops, known_as.get(name.lv))
+        if owner not in found:
             # Another backend's: its LV is in another volume group.
             continue
-        fields = found[name.lv]
+        fields = found[owner]
         fields.setdefault('devices', {})[name] = device_found
         if name.kind in _WITH_STATUS:
             fields[_WITH_STATUS[name.kind]] = device_found.status
@@ -106,18 +118,49 @@ def _collect_devices(host: Host,
                 device_found.devnum)
 
 
+def _known_as(fields: dict[str, typing.Any], lv: LvUuid) -> LvUuid:
+    return Stack(lv, tags=fields.get('tags', lv_tags.Tags())).known_as
+
+
+def _tops(found: dict[LvUuid, dict[str, typing.Any]],
+          devices: dict[names.DeviceName, device.Device]) -> dict[
+              str, LvUuid]:
+    """What consumers lead to, by 'major:minor', and whose it is."""
+    data = {fields['data'].devnum: lv for lv, fields in found.items()
+            if 'data' in fields}
+    return data | {
+        found_device.devnum: name.lv for name, found_device in devices.items()
+        if name.kind in (names.Kind.CLONE, names.Kind.JOINT)}
+
+
+def _rests_on(consumer: device.Device, tops: dict[str, LvUuid],
+              named: LvUuid | None) -> LvUuid | None:
+    """The LV that a consumer leads to, whatever its name says.
+
+    :param named: the one that uses its name, for a consumer that leads
+        nowhere
+    """
+    for segment in consumer.table.segments:
+        if isinstance(segment.target, (table.Linear, table.Gate)):
+            return tops.get(segment.target.device)
+    return named
+
+
 def _collect_exports(host: Host,
                      found: dict[LvUuid, dict[str, typing.Any]],
                      only: LvUuid | None) -> None:
     """Sort exports by LV; half-made ones, without a device, too."""
     prefix = host.settings.target_prefix
-    expected = {names.serve_iqn(prefix, lv): lv for lv in found}
+    expected = {names.serve_iqn(prefix, _known_as(fields, lv)): lv
+                for lv, fields in found.items()}
     for lv, fields in found.items():
         for tag in fields.get('tags', lv_tags.Tags()).lent:
             expected[names.loan_iqn(prefix, lv, tag.lv, tag.generation)] = lv
     for iqn, export in host.targets.list(only or '', expected).items():
-        name = names.DeviceName.parse(export.device.rpartition('/')[2])
-        owner = name.lv if name else expected.get(iqn)
+        owner = expected.get(iqn)
+        if owner is None:
+            name = names.DeviceName.parse(export.device.rpartition('/')[2])
+            owner = name.lv if name else None
         if owner in found:
             found[owner].setdefault('exports', {})[iqn] = export
 
@@ -127,7 +170,7 @@ def _with_disks(
         stacks: dict[LvUuid, Stack]) -> dict[LvUuid, Stack]:
     """Units with the disks of those that hydrate, asked for once."""
     sources = {lv: stack.tags.source for lv, stack in stacks.items()
-               if stack.tags.source}
+               if stack.tags.source and not stack.tags.source.local}
     found = disks() if sources else {}
     return stacks | {
         lv: dataclasses.replace(stacks[lv], disk=found.get(source.iqn))

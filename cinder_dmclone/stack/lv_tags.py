@@ -49,7 +49,8 @@ class SourceTag:
     """Where this LV hydrates from; removed when it is complete.
 
     ``size`` is the source's (the LV may have been extended since), ``block``
-    the logical block size in bytes.
+    the logical block size in bytes. Without ``iqn`` and ``portal`` the source
+    is on this node.
     """
 
     kind: typing.ClassVar[str] = 'from'
@@ -60,6 +61,11 @@ class SourceTag:
     size: Bytes
     block: int
 
+    @property
+    def local(self) -> bool:
+        """Whether the source is on this node: it needs no target."""
+        return not self.iqn
+
 
 @dataclasses.dataclass(frozen=True)
 class LoanTag:
@@ -68,7 +74,8 @@ class LoanTag:
     ``volume`` and ``generation`` are what that LV becomes: the volume that
     this one is, too, if it moves, and another one otherwise. ``group`` is the
     uuid of the borrower's volume group: a node that was
-    installed anew under its old name is another borrower.
+    installed anew under its old name is another borrower. Without
+    ``initiator`` the borrower is on this node.
     """
 
     kind: typing.ClassVar[str] = 'lent'
@@ -83,6 +90,11 @@ class LoanTag:
     def borrower(self) -> Location:
         return Location(self.node, self.lv)
 
+    @property
+    def local(self) -> bool:
+        """Whether the borrower is on this node: it needs no export."""
+        return not self.initiator
+
 
 @dataclasses.dataclass(frozen=True)
 class PastTag:
@@ -96,6 +108,18 @@ class PastTag:
     generation: int
     volume: VolumeId
     node: NodeName
+    lv: LvUuid
+
+
+@dataclasses.dataclass(frozen=True)
+class FrontTag:
+    """Those who use the volume here know it by the names of ``lv``.
+
+    A server is told a path once. It keeps it when the volume goes on in
+    another LV of its node.
+    """
+
+    kind: typing.ClassVar[str] = 'front'
     lv: LvUuid
 
 
@@ -115,7 +139,8 @@ class MetadataTag:
     iqn: str
 
 
-Tag = OwnTag | CopyTag | SourceTag | LoanTag | PastTag | MetadataTag
+Tag = (OwnTag | CopyTag | SourceTag | LoanTag | PastTag | FrontTag
+       | MetadataTag)
 _KINDS: dict[str, type[Tag]] = {
     cls.kind: cls for cls in typing.get_args(Tag)}
 _NUMBERS: dict[str, typing.Callable[[str], int]] = {
@@ -175,6 +200,7 @@ class Tags:
     source: SourceTag | None = None
     lent: tuple[LoanTag, ...] = ()
     past: PastTag | None = None
+    front: FrontTag | None = None
     meta: MetadataTag | None = None
 
     @classmethod
@@ -197,7 +223,8 @@ class Tags:
                 single[tag.kind] = tag
         return cls(own=single.get('own'), copy=single.get('copy'),
                    source=single.get('from'), lent=tuple(lent),
-                   past=single.get('past'), meta=single.get('meta'))
+                   past=single.get('past'), front=single.get('front'),
+                   meta=single.get('meta'))
 
     @property
     def generation(self) -> int:

@@ -94,13 +94,28 @@ class Stack:
         return tuple(dict.fromkeys(tag.volume for tag in self.tags.lent))
 
     @property
+    def known_as(self) -> LvUuid:
+        """Whose names the devices have that the volume is written by here."""
+        return self.tags.front.lv if self.tags.front else self.lv
+
+    @property
+    def borrows_here(self) -> bool:
+        """Whether it hydrates from another LV of this node."""
+        return self.tags.source is not None and self.tags.source.local
+
+    @property
     def assembled(self) -> bool:
         """Whether the clone is there."""
         return names.clone(self.lv) in self.devices
 
     @property
     def queues(self) -> bool:
-        """Whether I/O waits while the lender is away, instead of failing."""
+        """Whether I/O waits while the lender is away, instead of failing.
+
+        A lender on this node decides about that itself.
+        """
+        if self.borrows_here:
+            return True
         source = self.devices.get(names.source(self.lv))
         return source is not None and source.table.queues
 
@@ -117,6 +132,8 @@ class Stack:
     @property
     def has_path(self) -> bool:
         """Whether the lender can be read."""
+        if self.borrows_here:
+            return names.source(self.lv) in self.devices
         return bool(self.source and self.source.usable and self.disk)
 
     @property
@@ -131,17 +148,18 @@ class Stack:
     def missing_loans(self, loans: typing.Iterable[lv_tags.LoanTag]
                       ) -> tuple[lv_tags.LoanTag, ...]:
         """Those that are not exported to their borrower."""
-        return tuple(tag for tag in loans if not self._lends(tag))
+        return tuple(tag for tag in loans if not self.lends(tag))
 
     def loans_to(self, borrower: Location | None) -> list[lv_tags.LoanTag]:
         """What is lent to an LV; nothing if there is none."""
         return [tag for tag in self.tags.lent if tag.borrower == borrower]
 
-    def _lends(self, tag: lv_tags.LoanTag) -> bool:
+    def lends(self, tag: lv_tags.LoanTag) -> bool:
+        """Whether its borrower can read what it was lent."""
         name = names.loan(self.lv, tag.lv)
-        return name in self.devices and any(
+        return name in self.devices and (tag.local or any(
             export.enabled and tag.initiator in export.initiators
-            for export in self.exports_of(name).values())
+            for export in self.exports_of(name).values()))
 
     @property
     def write_waits(self) -> bool:
@@ -176,4 +194,5 @@ class Stack:
         return bool(self.tags.copy or self.tags.source or self.tags.lent
                     or self.meta or self.unreadable
                     or self.of_kind(names.Kind.CLONE, names.Kind.SOURCE,
-                                    names.Kind.LOAN, *names.GATE))
+                                    names.Kind.LOAN, names.Kind.JOINT,
+                                    *names.GATE))
