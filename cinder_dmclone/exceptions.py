@@ -130,6 +130,11 @@ class CannotRelocate(DMCloneException):
                "%(reason)s")
 
 
+class CannotCut(DMCloneException):
+    message = ("Volume %(volume)s on %(node)s cannot go on in a copy of its "
+               "own, so that what it was is kept as it is: %(reason)s")
+
+
 class NodeFull(CannotRelocate):
     """The node that the volume should move to has no room for it."""
 

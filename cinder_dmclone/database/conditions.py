@@ -42,6 +42,11 @@ class Condition:
 def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:
     """For an offer, and for a commit but one of a live migration."""
     volume = models.Volume
+    settled = Condition(
+        expects(volume.migration_status, purpose.migrations),
+        lambda fresh: f'its migration status is {fresh.migration_status}')
+    if isinstance(purpose, rows.Cut):
+        return [settled]
     return [
         *_attachments(row, purpose),
         Condition(sa.and_(volume.group_id.is_(None),
@@ -52,9 +57,7 @@ def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:
         Condition(sa.not_(_snapshot()),
                   lambda fresh: 'it has a snapshot (openstack volume snapshot '
                   f'list --volume {fresh.id}), which stays where it is'),
-        Condition(expects(volume.migration_status, purpose.migrations),
-                  lambda fresh: 'its migration status is '
-                  f'{fresh.migration_status}'),
+        settled,
         Condition(expects(volume.status, purpose.statuses),
                   lambda fresh: f'its status is {fresh.status}')]
 

@@ -184,6 +184,13 @@ class Migrate(Purpose):
 
 
 @dataclasses.dataclass(frozen=True)
+class Cut(Purpose):
+    """To another LV of its node: whatever is done with the volume goes on."""
+
+    server = False
+
+
+@dataclasses.dataclass(frozen=True)
 class Owner:
     """Where a commit moves a volume: the columns Cinder itself would set."""
 

@@ -20,11 +20,13 @@ from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.relocation import cut
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import exports
+from cinder_dmclone.stack import joint
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 from cinder_dmclone.stack import teardown
@@ -126,7 +128,8 @@ def _assemble(world: World, decision: Decision, known: Facts) -> None:
 def _reconnect(world: World, decision: Decision, known: Facts) -> None:
     # Where the server is, or will be: there I/O waits, elsewhere it fails.
     stack = known.stack
-    queue = not stack.served_only and (known.home or bool(stack.tags.copy))
+    queue = known.goes_on_here or not stack.served_only and (
+        known.home or bool(stack.tags.copy))
     if not clones.reconnect(world.host, stack, queue):
         raise exceptions.RetryLater(
             volume=_row(known).id, node=world.settings.node,
@@ -166,6 +169,12 @@ def _reject(world: World, decision: Decision, known: Facts) -> None:
     write_gate.reject(world.host, known.stack)
 
 
+@performs(Action.CUT, settles=True)
+def _cut(world: World, decision: Decision, known: Facts) -> None:
+    assert known.lender is not None
+    joint.lead_over(world.host, known.stack, known.lender)
+
+
 @performs(Action.OPEN, settles=True)
 def _open(world: World, decision: Decision, known: Facts) -> None:
     live_migration.keep_here(world, _row(known))
@@ -194,6 +203,10 @@ def _consumers(world: World, decision: Decision, known: Facts) -> None:
         consumers.drop(world.host, stack, name)
     if known.row and any(
             name.kind in names.WRITERS for name in decision.make):
+        if stack.frozen(known.row.offer):
+            # The next look finds the LV that may be written.
+            cut.cut(world, known.row)
+            return
         # The seal for a commit may have taken it away.
         live_migration.keep_here(world, known.row)
     for name in decision.make:

@@ -70,7 +70,8 @@ def _fails(stack: state.Stack) -> bool:
     So a deactivation leaves a source that was interrupted. For those who read
     over iSCSI it is meant.
     """
-    return not (stack.queues or stack.served_only or stack.tags.lent)
+    remote = [tag for tag in stack.tags.lent if not tag.local]
+    return not (stack.queues or stack.served_only or remote)
 
 
 def activate_volumes(host: Host) -> dict[str, str]:
@@ -107,13 +108,31 @@ def activate(world: World) -> dict[str, str]:
         except Exception as error:
             # Each loan fails with a reason of its own; the rest comes up.
             LOG.error('Nothing can be lent: %s', said(error))
-    for lv, stack in stacks.items():
+    for lv, stack in lenders_first(stacks).items():
         try:
             _bring_up(world, stack)
         except Exception as error:
             problems[lv] = said(error)
     _log_in(world)
     return problems
+
+
+def lenders_first(stacks: dict[LvUuid, state.Stack]) -> dict[
+        LvUuid, state.Stack]:
+    """Each after the LV of this node that it hydrates from."""
+    found: dict[LvUuid, state.Stack] = {}
+
+    def add(lv: LvUuid) -> None:
+        if lv in found or lv not in stacks:
+            return
+        source = stacks[lv].tags.source
+        if source and source.local:
+            add(source.lv)
+        found[lv] = stacks[lv]
+
+    for lv in stacks:
+        add(lv)
+    return found
 
 
 def said(error: Exception) -> str:
@@ -169,8 +188,12 @@ def _log_in(world: World) -> None:
 
 def _readers(stacks: dict[LvUuid, state.Stack]) -> typing.Iterator[
         tuple[LvUuid, state.Stack]]:
-    """Those with a server that waits for a lender, or may."""
+    """Those with a server that waits for a lender, or may.
+
+    It may have a copy of what waits.
+    """
     for lv, stack in stacks.items():
         if (stack.tags.source and not stack.has_path
-                and stack.of_kind(names.Kind.FRONT)):
+                and (stack.of_kind(names.Kind.FRONT)
+                     or any(tag.local for tag in stack.tags.lent))):
             yield lv, stack

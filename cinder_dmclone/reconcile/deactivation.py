@@ -38,7 +38,8 @@ def in_use(host: Host) -> list[str]:
 
 def _in_use(stack: state.Stack) -> typing.Iterator[str]:
     for name in stack.of_kind(*names.CONSUMERS):
-        if stack.is_held(name):
+        local = name.kind is names.Kind.LOAN and not stack.exports_of(name)
+        if stack.is_held(name) and not local:
             who = sorted(session for export in stack.exports_of(name).values()
                          for session in export.sessions)
             yield (f'volume {stack.volume}: {name.path} is in use: '
@@ -53,7 +54,8 @@ def deactivate(world: World) -> dict[LvUuid, str]:
     :returns: what could not be and why, by LV uuid
     """
     problems = {}
-    for lv, stack in inspect.collect(world.host).items():
+    stacks = activation.lenders_first(inspect.collect(world.host))
+    for lv, stack in reversed(stacks.items()):
         try:
             with world.locks.volume(stack.volume, deadlines.LOCK_SECONDS):
                 teardown.put_away(world.host,

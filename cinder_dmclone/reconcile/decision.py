@@ -47,6 +47,7 @@ class Action(enum.Enum):
     PAUSE = 'let reads through this copy fail until its lender is back'
     REARM = 'let the next write be reported'
     REJECT = 'answer a write with an error: no server can be here yet'
+    CUT = 'lead those over who still write what is frozen'
     OPEN = 'open the gate of the front'
     FENCE = 'cut a server off that still has the front of a stale copy'
     CONSUMERS = 'make and drop consumer devices'

@@ -43,6 +43,8 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
         stale = _stale_loan(facts, row, tag)
         if stale:
             return stale
+    if facts.lagging:
+        return Decision(Action.CUT, 'the volume is this LV')
     if _gate_in_the_way(stack, row):
         return Decision(Action.OPEN, 'the volume is here')
     if stack.tags.source:
@@ -109,7 +111,7 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
             Verdict.REPORT, f'the LV hydrates from {source.node}/{source.lv}, '
             f'the row says {row.source}')
     if not stack.assembled:
-        return Decision(Action.ASSEMBLE)
+        return _assemble(facts)
     lend = _lend_offered(stack, row)
     if lend:
         return lend
@@ -121,6 +123,9 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
     consumers = _consumers(facts, row)
     if consumers.step is Action.CONSUMERS:
         return consumers
+    if facts.lender and facts.lender.tags.source:
+        # Both would fetch each region over the network.
+        return Decision(Verdict.WAIT, 'its lender here hydrates first')
     if not stack.queues and not stack.served_only:
         return Decision(Action.RECONNECT, 'reads would fail, not wait')
     if not stack.has_path:
@@ -130,6 +135,15 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
         # waits in the source, and a server that waits cannot move.
         return decision.without_path(stack)
     return consumers if stays else decision.copying(stack)
+
+
+def _assemble(facts: Facts) -> Decision:
+    """A copy of an LV of this node is put together after that one."""
+    lends = facts.lender is None or any(
+        facts.lender.lends(tag)
+        for tag in facts.lender.loans_to(facts.here))
+    return (Decision(Action.ASSEMBLE) if lends
+            else Decision(Verdict.WAIT, 'its lender here lends first'))
 
 
 def _consumers(facts: Facts, row: rows.Row) -> Decision:

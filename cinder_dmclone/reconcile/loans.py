@@ -116,13 +116,15 @@ def _doubt(stack: Stack, who: Location, generation: int,
     return None
 
 
-def serve(stack: Stack, loans: Loans) -> Decision:
+def serve(facts: Facts, loans: Loans) -> Decision:
     """Lend, and hydrate meanwhile if this LV is itself a copy.
 
     Reads that wait here would wait inside the iSCSI target and keep its
     other initiators from logging in: they fail while the path is lost, and
-    the borrower, where the server is, lets them wait.
+    the borrower, where the server is, lets them wait. If that is here, they
+    wait here.
     """
+    stack = facts.stack
     if stack.tags.source and not stack.assembled:
         return Decision(Action.ASSEMBLE)
     missing = stack.missing_loans(loans)
@@ -135,10 +137,14 @@ def serve(stack: Stack, loans: Loans) -> Decision:
     finished = decision.finished(stack)
     if finished:
         return finished
+    if facts.goes_on_here and not stack.queues:
+        return Decision(Action.RECONNECT, 'reads would fail, not wait')
     if not stack.has_path:
-        if stack.queues:
+        if stack.queues and not facts.goes_on_here:
             return Decision(Action.PAUSE, 'the path to the lender is lost')
         return decision.without_path(stack)
+    if facts.lender and facts.lender.tags.source:
+        return Decision(Verdict.WAIT, 'its lender here hydrates first')
     return decision.copying(stack)
 
 

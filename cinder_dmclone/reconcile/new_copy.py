@@ -22,6 +22,9 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
         return Decision(Action.DISCARD, 'the volume is of another backend')
     if facts.foreign(row) or not row.node:
         return Decision(Verdict.WAIT, 'Cinder moves the volume')
+    if row.node == facts.node:
+        # This is the home, and its row does not name this copy.
+        return Decision(Action.DISCARD, 'its offer was withdrawn')
     agreed = facts.agreed.get(row.node)
     if agreed is None:
         return Decision(Question.AGREE, ask=row.owner)

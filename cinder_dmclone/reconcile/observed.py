@@ -11,6 +11,7 @@ from cinder_dmclone.database import rows
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
+from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.stack import state
 
@@ -26,7 +27,8 @@ class Facts:
     attachment that is connected.
     ``shown`` and ``agreed`` are the answers of peers that were asked, by
     node; ``silent`` has the LVs that were asked about in vain. ``borrowers``
-    are the rows of other volumes that it was lent to.
+    are the rows of other volumes that it was lent to. ``lender`` is the stack
+    that it hydrates from, if that is on this node.
     """
 
     node: NodeName
@@ -42,6 +44,7 @@ class Facts:
     silent: typing.Collection[Location] = ()
     borrowers: typing.Mapping[VolumeId, rows.Row] = dataclasses.field(
         default_factory=dict)
+    lender: state.Stack | None = None
 
     @property
     def here(self) -> Location:
@@ -52,6 +55,20 @@ class Facts:
         """Whether this LV is a volume that was not deleted."""
         return bool(self.row and not self.row.deleted
                     and self.row.owner == self.here)
+
+    @property
+    def lagging(self) -> bool:
+        """Whether somebody still writes what this LV is the copy of."""
+        return bool(self.stack.of_kind(names.Kind.JOINT)
+                    or self.lender and self.lender.of_kind(*names.WRITERS))
+
+    @property
+    def goes_on_here(self) -> bool:
+        """Whether the volume reads this LV, and is on this node."""
+        return bool(self.row and not self.row.deleted and not self.home
+                    and self.row.node == self.node
+                    and any(tag.local and tag.volume == self.row.id
+                            for tag in self.stack.tags.lent))
 
     def row_of(self, volume: VolumeId) -> rows.Row | None:
         """The row of this volume, or of one that it was lent to."""

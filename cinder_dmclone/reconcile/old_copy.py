@@ -24,7 +24,11 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     """The next step for an LV that was lent and is not the volume."""
     stack = facts.stack
     writers = stack.of_kind(*names.WRITERS)
-    stale = _stale_writers(stack, row, writers) if writers else None
+    stale = None
+    if writers and facts.here == row.source and facts.goes_on_here:
+        stale = Decision(Verdict.WAIT, f'{row.owner} leads them over')
+    elif writers:
+        stale = _stale_writers(stack, row, writers)
     if stale and stale.step is not Verdict.WAIT:
         return stale
     return kept(facts, row) or stale or Decision(
@@ -56,7 +60,7 @@ def kept(facts: Facts, row: rows.Row) -> Decision | None:
         return None
     if ended:
         return _forget(facts, row, ended[0])
-    serving = loans.serve(facts.stack, [
+    serving = loans.serve(facts, [
         tag for tag, why in found if why.step is not Verdict.REPORT])
     if serving.step is not Verdict.WAIT:
         return serving

@@ -9,27 +9,56 @@ from oslo_log import log as logging
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone.peers import messages
+from cinder_dmclone.peers.messages import LvState
+from cinder_dmclone.ports import Host
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
-from cinder_dmclone.stack import state
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack.state import Stack
+from cinder_dmclone import units
 from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
 
 
-def ask(world: World, decision: Decision, stack: state.Stack,
+def show(host: Host, lv: LvUuid) -> messages.Shown:
+    """What this node has under an LV uuid, now."""
+    report = host.group.report()
+    stack = inspect.refresh(host, lv)
+    own = stack.tags.own
+    if stack.data is None:
+        state = LvState.MISSING
+    elif stack.tags.copy:
+        state = LvState.COPY
+    elif not own or stack.unreadable:
+        state = LvState.UNCLEAR
+    elif stack.tags.source or stack.assembled:
+        state = LvState.HYDRATING
+    else:
+        state = LvState.COMPLETE
+    return messages.Shown(
+        state=state, generation=own.generation if own else 0,
+        size=stack.data.size if stack.data else units.Bytes(0),
+        group=report.uuid, source=stack.tags.hydrates_from)
+
+
+def ask(world: World, decision: Decision, stack: Stack,
         answers: dict[str, typing.Any]) -> bool:
     """Put the question of a decision; whether it was answered.
 
     Only the home node may hold the volume's lock meanwhile: the node that is
-    asked takes none.
+    asked takes none. This one asks itself without a message.
 
     :param answers: get the answer
     """
     place, lv, peers = decision.ask, stack.lv, world.peers
     assert place is not None
     here = Location(world.settings.node, lv)
+    if decision.step is Question.SHOW and place.node == here.node:
+        answers['shown'][place] = show(world.host, place.lv)
+        return True
     try:
         match decision.step:
             case Question.SHOW:

@@ -54,8 +54,12 @@ class Reader:
         node = self._world.settings.node
         row, rivals = observed.pick_row(stack, node, found.of(stack))
         now = self._world.clock.monotonic()
+        source = stack.tags.source
+        lender = (inspect.refresh(self._world.host, source.lv)
+                  if source and source.local else None)
         return observed.Facts(
             node, stack, row, rivals, borrowers=found.borrowers(stack),
+            lender=lender,
             overdue=self._offers.overdue(stack.lv, row, now),
             standing=self._offers.standing(stack.lv, row, now))
 

@@ -20,7 +20,8 @@ from cinder_dmclone.world import World
 def require_short(world: World, row: rows.Row, peer: NodeName) -> None:
     """Let a volume of this node have one more copy, or refuse it.
 
-    A copy whose node does not answer counts, those behind it do not: a volume
+    Several LVs of one node are one copy: a cut moves nothing. A copy whose
+    node does not answer counts, those behind it do not: a volume
     must be able to move on while its lender is away. Back to where it has just
     come from there is always a way, once: Nova leaves a server whose resize
     cannot be reverted in error.
@@ -29,10 +30,12 @@ def require_short(world: World, row: rows.Row, peer: NodeName) -> None:
     :raises CannotRelocate: if it has ``dmclone_max_copies`` already
     """
     copies, older, most = 1, row.source, world.settings.max_copies
+    at = row.node
     if older and older.node == peer:
         most += 1
     while older:
-        copies += 1
+        copies += older.node != at
+        at = older.node
         if copies >= most:
             raise exceptions.CannotRelocate(
                 volume=row.id, node=world.settings.node, peer=peer,

@@ -17,6 +17,7 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import chain
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.stack import inspect
@@ -143,7 +144,10 @@ def withdraw(world: World, row: rows.Row) -> rows.Row:
     assert copy is not None
     row = world.rows.withdraw(row)
     try:
-        world.peers.ask(copy.node, messages.Discard(row.id, copy.lv))
+        if copy.node == world.settings.node:
+            borrower.discard(world, row.id, copy.lv)
+        else:
+            world.peers.ask(copy.node, messages.Discard(row.id, copy.lv))
     except (exceptions.PeerUnreachable, exceptions.PeerRefused) as error:
         LOG.warning('Volume %(volume)s: %(copy)s is left to the reconciler '
                     'of its node: %(error)s',

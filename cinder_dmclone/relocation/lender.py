@@ -8,6 +8,7 @@ import typing
 from cinder_dmclone.database import rows
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.stack import consumers
@@ -33,8 +34,7 @@ def lend(world: World, row: rows.Row, there: messages.Identity,
                           there.group, there.initiator)
     world.host.group.retag(names.data_lv(row.lv), add=[lv_tags.print_tag(tag)])
     world.host.group.flush()
-    stack = inspect.refresh(world.host, row.lv)
-    exports.export_loan(world.host, stack, tag)
+    stack = export(world, row.lv, tag)
     assert stack.data is not None
     iqn = exports.loan_iqn(world.host, stack, tag)
     user, password = world.settings.credentials(iqn)
@@ -47,14 +47,21 @@ def lend(world: World, row: rows.Row, there: messages.Identity,
         seconds=world.settings.budget * deadlines.PREPARE_PART)
 
 
+def export(world: World, lv: LvUuid, tag: lv_tags.LoanTag) -> state.Stack:
+    """Let the borrower read; the LV as it is then."""
+    stack = inspect.refresh(world.host, lv)
+    exports.export_loan(world.host, stack, tag)
+    return stack
+
+
 def revoke_loan(world: World, stack: state.Stack, tag: lv_tags.LoanTag,
                 instead: lv_tags.PastTag | None = None) -> None:
     """Forget a loan that has ended, or that never came to be.
 
     :param instead: what takes its place
     """
-    iqn = exports.loan_iqn(world.host, stack, tag)
-    world.host.targets.remove(iqn)
+    if not tag.local:
+        world.host.targets.remove(exports.loan_iqn(world.host, stack, tag))
     world.host.dm.remove(str(names.loan(stack.lv, tag.lv)))
     old = stack.tags.past if instead else None
     world.host.group.retag(
@@ -85,6 +92,21 @@ def check_sealable(world: World, row: rows.Row,
             volume=row.id, node=world.settings.node, peer='another node',
             reason=f'{held[0]} is in use')
     return stack
+
+
+def require_openers(world: World, row: rows.Row, stack: state.Stack) -> None:
+    """See that nobody has a volume open but by its consumers.
+
+    :raises CannotCut: if somebody has
+    """
+    known = len(stack.of_kind(*names.CONSUMERS))
+    openers = _patiently(
+        world, lambda: consumers.openers(world.host, stack),
+        lambda count: count == known)
+    if openers != known:
+        raise exceptions.CannotCut(
+            volume=row.id, node=world.settings.node,
+            reason=f'it is open {openers} times instead of {known}')
 
 
 def seal(world: World, row: rows.Row, live: bool = False) -> None:

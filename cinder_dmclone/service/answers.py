@@ -12,16 +12,15 @@ import dataclasses
 import typing
 
 from cinder_dmclone import exceptions
-from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import lvm
 from cinder_dmclone.peers import messages
-from cinder_dmclone.peers.messages import LvState
+from cinder_dmclone.reconcile import questions
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import live_migration
+from cinder_dmclone.relocation import room
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.service import connections
-from cinder_dmclone.stack import inspect
 from cinder_dmclone import units
 
 
@@ -34,18 +33,15 @@ def identify(service: Service, request: messages.Identify
 def find_room(service: Service, request: messages.FindRoom) -> messages.Room:
     """What this node could take in.
 
-    What ``reserved_percentage`` reserves is for no relocation either.
-
     :raises PeerRefused: if the volume has more regions than dm-clone can
         count, or does not end with an extent of this node
     """
     host, settings, size = service.host, service.host.settings, request.size
-    largest = metadata.largest(settings.region_size)
-    if size > largest:
+    reason = room.too_large(settings, size)
+    if reason:
         raise exceptions.PeerRefused(
             node=service.node, what=f'a volume of {size} bytes',
-            reason=f'with its dmclone_region_size_kib none may have more '
-            f'than {largest} bytes')
+            reason=reason)
     report = host.group.report()
     if size % report.extent_size:
         # The copy would end with what another volume has left there.
@@ -55,41 +51,10 @@ def find_room(service: Service, request: messages.FindRoom) -> messages.Room:
             f'{report.extent_size} bytes: it cannot be as large')
     there, lacks, free = _identity(service, report), '', units.Bytes(0)
     try:
-        free = _free(service, report, size)
+        free = room.free(host, report, size)
     except exceptions.NoRoom as error:
         lacks = error.msg
     return messages.Room(**dataclasses.asdict(there), free=free, lacks=lacks)
-
-
-def _free(service: Service, report: lvm.Report,
-          size: units.Bytes) -> units.Bytes:
-    """The room for copies, without that for this one's metadata.
-
-    :raises NoRoom: if there is none for the metadata
-    :raises NoMetadataGroup: if the group for it is lost
-    """
-    host, settings = service.host, service.host.settings
-    shared = host.meta_group.name == host.group.name
-    meta = report if shared else _metadata_group(service)
-    needed = metadata.size(size, settings.region_size).round_up(
-        meta.extent_size)
-    reserve = int(report.size) * settings.reserved_percentage // 100
-    free = units.Bytes(max(0, int(report.free) - reserve))
-    meta_free = free if shared else meta.free
-    if meta_free < needed:
-        raise exceptions.NoRoom(group=meta.name, node=service.node,
-                                needed=needed, free=meta_free)
-    return free - needed if shared else free
-
-
-def _metadata_group(service: Service) -> lvm.Report:
-    group = service.host.meta_group
-    try:
-        return group.report()
-    except exceptions.DMCloneException as error:
-        raise exceptions.NoMetadataGroup(
-            group=group.name, node=service.node,
-            reason=error.msg) from error
 
 
 def prepare(service: Service, request: messages.Prepare) -> str:
@@ -138,23 +103,7 @@ def agree(service: Service, request: messages.Agree) -> bool:
 
 def show(service: Service, request: messages.Show) -> messages.Shown:
     """What this node has under an LV uuid, now."""
-    report = service.host.group.report()
-    stack = inspect.refresh(service.host, request.lv)
-    own = stack.tags.own
-    if stack.data is None:
-        state = LvState.MISSING
-    elif stack.tags.copy:
-        state = LvState.COPY
-    elif not own or stack.unreadable:
-        state = LvState.UNCLEAR
-    elif stack.tags.source or stack.assembled:
-        state = LvState.HYDRATING
-    else:
-        state = LvState.COMPLETE
-    return messages.Shown(
-        state=state, generation=own.generation if own else 0,
-        size=stack.data.size if stack.data else units.Bytes(0),
-        group=report.uuid, source=stack.tags.hydrates_from)
+    return questions.show(service.host, request.lv)
 
 
 def notify(service: Service, request: messages.Notify) -> None:

@@ -17,6 +17,7 @@ from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.relocation import cut
 from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.service import attach_policy
 from cinder_dmclone.service.attach_policy import How
@@ -85,6 +86,7 @@ def _serve(service: Service, row: rows.Row, stack: state.Stack,
             volume=row.id, node=service.node, reason='its devices cannot '
             'be put together; see the log of cinder-volume there')
     host = service.host
+    row, stack = cut.writable(service.world, row, stack)
     if found.how is How.ISCSI:
         return exports.export(host, stack, row.id, connector['initiator'])
     if found.how is How.FRONT:

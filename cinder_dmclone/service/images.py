@@ -8,6 +8,7 @@ import typing
 
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
+from cinder_dmclone.relocation import cut
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.stack import consumers
 
@@ -19,8 +20,10 @@ def local_path(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
     Meanwhile the volume does not move.
     """
     with service.home(volume_id) as known:
-        name = names.local_io(known.stack.known_as)
-        consumers.consume(service.host, known.stack, name)
+        assert known.row is not None
+        _, stack = cut.writable(service.world, known.row, known.stack)
+        name = names.local_io(stack.known_as)
+        consumers.consume(service.host, stack, name)
         service.copying.add(volume_id)
     try:
         yield name.path

@@ -40,13 +40,20 @@ def consumer_table(stack: state.Stack) -> table.Table:
 
 def consume(host: Host, stack: state.Stack, name: names.DeviceName) -> None:
     """Make a consumer device."""
-    if _clone_in_use(stack):
-        # A discard marks a region hydrated without copying it: on a thick
-        # LV the server would then read what the LV held before. Consumers
-        # inherit the limit from the clone, whose maker may have been killed.
-        host.dm.hide_discards(str(names.clone(stack.lv)))
+    refuse_discards(host, stack)
     host.dm.apply(str(name), consumer_table(stack),
                   readonly=name.kind is names.Kind.LOAN)
+
+
+def refuse_discards(host: Host, stack: state.Stack) -> None:
+    """Have none in what is built on a copy from now on.
+
+    A discard marks a region hydrated without copying it: on a thick LV the
+    server would then read what the LV held before. Consumers inherit the
+    limit from the clone, whose maker may have been killed.
+    """
+    if _clone_in_use(stack):
+        host.dm.hide_discards(str(names.clone(stack.lv)))
 
 
 def drop(host: Host, stack: state.Stack, name: names.DeviceName) -> None:

@@ -150,6 +150,13 @@ class Stack:
         """Those that are not exported to their borrower."""
         return tuple(tag for tag in loans if not self.lends(tag))
 
+    def frozen(self, offer: Location | None) -> bool:
+        """Whether nobody may write it: others need it as it is.
+
+        :param offer: a copy of a live migration, which ends that
+        """
+        return any(tag.borrower != offer for tag in self.tags.lent)
+
     def loans_to(self, borrower: Location | None) -> list[lv_tags.LoanTag]:
         """What is lent to an LV; nothing if there is none."""
         return [tag for tag in self.tags.lent if tag.borrower == borrower]

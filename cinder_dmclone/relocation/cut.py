@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cut: a volume goes on in a copy on its own node.
+
+What it was until then is frozen: others may read it, and nobody writes it
+any more. It is a relocation without another node::
+
+    offer     CAS: the row names the copy
+    lend      tag, flush
+    build     the copy, which reads what was lent; nothing hydrates
+    commit    CAS: the row names the copy's LV
+    lead over those who write, adopt, hydrate, finish
+
+The commit comes before anybody is led over. Until then the copy has nothing
+of its own, and both are the same, whoever crashes and whatever the database
+answers: no server ever waits for it.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from oslo_log import log as logging
+
+from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone import names
+from cinder_dmclone.relocation import borrower
+from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.relocation import lender
+from cinder_dmclone.relocation import room
+from cinder_dmclone.stack import clones
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import joint
+from cinder_dmclone.stack import lv_tags
+from cinder_dmclone.stack.state import Stack
+from cinder_dmclone.world import World
+
+LOG = logging.getLogger(__name__)
+
+# So many copies of one another there may be on a node: each makes reads of
+# what has not hydrated longer, and is one more copy of everything.
+MOST_LINKS = 8
+
+
+def writable(world: World, row: rows.Row, stack: Stack) -> tuple[
+        rows.Row, Stack]:
+    """Have a volume of this node on an LV that may be written.
+
+    The caller holds the volume's lock, and nothing is open on it.
+
+    :returns: row and stack as they are then
+    :raises CannotCut, NoRoom, RowChanged, DatabaseAway: see ``cut``
+    """
+    if not stack.frozen(row.offer):
+        return row, stack
+    row = cut(world, row)
+    return row, inspect.refresh(world.host, row.lv)
+
+
+def cut(world: World, row: rows.Row) -> rows.Row:
+    """Let a volume of this node go on in another LV.
+
+    The caller holds the volume's lock, and nothing is open on it.
+
+    :returns: the row as it is then
+    :raises CannotCut, NoRoom, RowChanged: nothing was changed that is not
+        undone, or will be
+    :raises DatabaseAway: the outcome is not known; it is settled later
+    :raises CommandTimeout: it was done, but those who write still have to be
+        led over
+    """
+    settings = world.settings
+    stack = inspect.refresh(world.host, row.lv)
+    _require_possible(world, row, stack)
+    copy = Location(settings.node, LvUuid(str(uuid.uuid4())))
+    row = world.rows.offer(row, copy, rows.Cut())
+    with coordinator.undone(world, row):
+        tag = _lend(world, row, stack)
+        made = _build(world, row, stack, tag)
+        row = world.rows.commit(row, rows.Owner(copy, settings.pool),
+                                rows.Cut())
+    LOG.info('Volume %(volume)s goes on in %(lv)s.',
+             {'volume': row.id, 'lv': copy.lv})
+    joint.lead_over(world.host, made, inspect.refresh(world.host, stack.lv))
+    borrower.adopt(world, inspect.refresh(world.host, copy.lv), row)
+    return row
+
+
+def _require_possible(world: World, row: rows.Row, stack: Stack) -> None:
+    if row.offer:
+        raise _cannot(world, row, f'it is offered to {row.offer}')
+    if stack.data is None or stack.tags.source and not stack.assembled:
+        raise _cannot(world, row, 'its devices are not put together')
+    writers = stack.of_kind(*names.WRITERS)
+    if len(writers) > 1:
+        raise _cannot(world, row, f'{" and ".join(map(str, writers))} write '
+                      'it at the same time')
+    if writers and stack.tags.source and not stack.has_path:
+        raise _cannot(world, row, f'its lender {stack.tags.source.node} is '
+                      'away: a server that waits for it cannot be led over')
+    if _links(world, stack) >= MOST_LINKS:
+        raise _cannot(world, row, f'it has {MOST_LINKS} copies here that '
+                      'have yet to hydrate')
+    lender.require_openers(world, row, stack)
+    reason = room.too_large(world.settings, stack.data.size)
+    if reason:
+        raise _cannot(world, row, reason)
+    room.require(world.host, world.host.group.report(), stack.data.size)
+
+
+def _cannot(world: World, row: rows.Row, reason: str) -> exceptions.CannotCut:
+    return exceptions.CannotCut(volume=row.id, node=world.settings.node,
+                                reason=reason)
+
+
+def _links(world: World, stack: Stack) -> int:
+    """How many LVs of this node one hydrates from, one behind the other."""
+    count = 0
+    while stack.tags.source and stack.tags.source.local:
+        stack = inspect.refresh(world.host, stack.tags.source.lv)
+        count += 1
+    return count
+
+
+def _lend(world: World, row: rows.Row, stack: Stack) -> lv_tags.LoanTag:
+    copy, group = row.offer, world.host.group
+    assert copy is not None
+    tag = lv_tags.LoanTag(row.generation + 1, row.id, copy.node, copy.lv,
+                          group.report().uuid, '')
+    group.retag(names.data_lv(row.lv), add=[lv_tags.print_tag(tag)])
+    group.flush()
+    lender.export(world, stack.lv, tag)
+    return tag
+
+
+def _build(world: World, row: rows.Row, stack: Stack,
+           tag: lv_tags.LoanTag) -> Stack:
+    assert stack.data is not None
+    source = lv_tags.SourceTag(
+        row.node, row.lv, '', '', stack.data.size,
+        world.host.group.report().block_size)
+    return clones.build_here(
+        world.host, tag.lv, lv_tags.CopyTag(tag.generation, row.id), source,
+        lv_tags.FrontTag(stack.known_as))
