@@ -15,6 +15,8 @@ from cinder_dmclone import exceptions
 NodeName = typing.NewType('NodeName', str)
 # The id of a row of ``volumes``; generic migration exchanges those of two.
 VolumeId = typing.NewType('VolumeId', str)
+# The id of a row of ``snapshots``.
+SnapshotId = typing.NewType('SnapshotId', str)
 # The uuid in the names of a data LV and of all that is built on it
 # (``Volume.name_id``); used once and never again.
 LvUuid = typing.NewType('LvUuid', str)

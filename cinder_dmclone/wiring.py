@@ -13,6 +13,7 @@ from oslo_config import cfg
 from oslo_utils import netutils
 from oslo_utils import units as oslo_units
 
+from cinder_dmclone.database import snapshots
 from cinder_dmclone.database import volumes
 from cinder_dmclone import deadlines
 from cinder_dmclone.host.dm import device
@@ -78,6 +79,7 @@ def make_world(configuration: typing.Any, node: NodeName) -> World:
     """
     host = make_host(configuration, node)
     return World(host=host, rows=volumes.RowStore(),
+                 snapshots=snapshots.SnapshotStore(),
                  peers=client.Peers(host.settings.backend),
                  locks=locks.Locks(node), clock=time)
 

@@ -9,6 +9,7 @@ import typing
 from cinder_dmclone.locks import Locks
 from cinder_dmclone.peers.client import Peers
 from cinder_dmclone.ports import Host
+from cinder_dmclone.database.snapshots import SnapshotStore
 from cinder_dmclone.database.volumes import RowStore
 from cinder_dmclone.settings import Settings
 
@@ -29,6 +30,7 @@ class World:
 
     host: Host
     rows: RowStore
+    snapshots: SnapshotStore
     peers: Peers
     locks: Locks
     clock: Clock

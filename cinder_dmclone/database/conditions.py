@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import typing
 
-from cinder.objects.fields import SnapshotStatus
 import sqlalchemy as sa
 
 from cinder_dmclone.database import rows
@@ -21,10 +20,6 @@ from cinder_dmclone.releases import models
 # what they are called in a ``Row``.
 OWNER = {'id': 'id', 'host': 'host', '_name_id': 'name_id',
          'provider_id': 'provider_id'}
-
-# A snapshot with this status was never made: this driver makes none, and an
-# attempt to make one ends like that.
-NEVER_MADE = SnapshotStatus.ERROR
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +49,6 @@ def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:
                   lambda fresh: 'it is in a volume group of Cinder, which '
                   'stays where it is; take it out of the group first '
                   '(cinder group-update --remove-volumes)'),
-        Condition(sa.not_(_snapshot()),
-                  lambda fresh: 'it has a snapshot (openstack volume snapshot '
-                  f'list --volume {fresh.id}), which stays where it is'),
         settled,
         Condition(expects(volume.status, purpose.statuses),
                   lambda fresh: f'its status is {fresh.status}')]
@@ -103,27 +95,20 @@ def _in_the_way(row: rows.Row, attachment_id: str) -> sa.ColumnElement:
         attachment.instance_uuid != (mine.instance if mine else ''))
 
 
-def _snapshot() -> sa.ColumnElement:
-    """That there is a snapshot that may have been made."""
-    snapshot = models.Snapshot
-    return sa.exists().where(
-        snapshot.volume_id == models.Volume.id,
-        snapshot.deleted == sa.false(),
-        sa.or_(snapshot.status.is_(None), snapshot.status != NEVER_MADE))
-
-
 def _names(row: rows.Row, but: str | None) -> str:
     return ', '.join(f'{found.id} ({found.host or "reserved"})'
                      for found in row.attachments if found.id != but)
 
 
 def difference(row: rows.Row, fresh: rows.Row) -> str:
-    """What became of a row, in the columns that a change expects."""
+    """What became of a row, in the columns that a change expects.
+
+    Nothing if they are as before.
+    """
     return ', '.join(
         f'{field} is {getattr(fresh, field)}, not {getattr(row, field)}'
         for field in (*OWNER.values(), 'size')
-        if getattr(fresh, field) != getattr(row, field)) or (
-            'the database did not make the change')
+        if getattr(fresh, field) != getattr(row, field))
 
 
 def expects(column: typing.Any, value: typing.Any) -> sa.ColumnElement:

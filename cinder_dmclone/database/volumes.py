@@ -2,9 +2,10 @@
 """The ``volumes`` row: read whole, changed by compare-and-swap only.
 
 Five changes exist, each one UPDATE: *offer*, *renew*, *withdraw*, *commit*
-and *complete*. A change whose answer was lost is read back. That it was made
-is then known; that it was not is known only of one that can be made no more,
-for the COMMIT may still be on its way.
+and *complete*; a commit may pin a snapshot in the same transaction. A change
+whose answer was lost is read back. That it was made is then known; that it
+was not is known only of one that can be made no more, for the COMMIT may
+still be on its way.
 """
 
 from __future__ import annotations
@@ -16,18 +17,17 @@ import typing
 
 from cinder import context as cinder_context
 from cinder import exception
-from oslo_db import exception as db_exc
 from oslo_log import log as logging
 from oslo_serialization import jsonutils
 import sqlalchemy as sa
-from sqlalchemy import exc as sa_exc
 
 from cinder_dmclone.database import causal_reads
+from cinder_dmclone.database import changes
 from cinder_dmclone.database import conditions
 from cinder_dmclone.database.provider_id import ProviderId
-from cinder_dmclone.database import row_locks
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import services
+from cinder_dmclone.database import snapshots
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
@@ -42,10 +42,6 @@ LOG = logging.getLogger(__name__)
 
 # So many rows are asked for in one statement.
 AT_ONCE = 20
-# A deadlock was rolled back whole: the change may be tried again at once.
-DEADLOCK_RETRIES = 3
-_AWAY = (db_exc.DBError, sa_exc.SQLAlchemyError,
-         exception.ServiceUnavailable)
 
 
 class RowStore:
@@ -97,7 +93,7 @@ class RowStore:
               wanted: typing.Iterable[str]) -> list[rows.Row]:
         try:
             return self._query(condition)
-        except _AWAY as error:
+        except changes.AWAY as error:
             raise exceptions.DatabaseAway(
                 volume=', '.join(wanted), reason=error) from error
 
@@ -161,7 +157,8 @@ class RowStore:
         return self._swap(row, 'withdraw', {'provider_id': str(record)})
 
     def commit(self, row: rows.Row, owner: rows.Owner,
-               purpose: rows.Purpose) -> rows.Row:
+               purpose: rows.Purpose,
+               pin: snapshots.Pin | None = None) -> rows.Row:
         """Make the offered copy the volume: the point of no return.
 
         For a live migration nothing but owner and offer has to be as before:
@@ -170,6 +167,7 @@ class RowStore:
         Sets what Cinder's own driver migration sets
         (``VolumeManager.migrate_volume``), in one UPDATE.
 
+        :param pin: a snapshot that is made with it or not at all
         :raises CannotRelocate, RowChanged, DatabaseAway: see ``offer``
         """
         record = ProviderId(row.generation + 1, source=row.owner)
@@ -185,7 +183,8 @@ class RowStore:
         }
         live = isinstance(purpose, rows.LiveMigration)
         needed = [] if live else conditions.to_move(row, purpose)
-        return self._swap(row, 'commit', values, needed, owner.location.node)
+        return self._swap(row, 'commit', values, needed, owner.location.node,
+                          pin)
 
     def complete(self, row: rows.Row) -> rows.Row:
         """Write down that the volume no longer needs its source."""
@@ -195,7 +194,7 @@ class RowStore:
     def _service(self, node: NodeName, volume_id: VolumeId) -> typing.Any:
         try:
             found = self._services.get(node)
-        except _AWAY as error:
+        except changes.AWAY as error:
             raise exceptions.DatabaseAway(volume=volume_id,
                                           reason=error) from error
         if found is None:
@@ -205,10 +204,12 @@ class RowStore:
 
     def _swap(self, row: rows.Row, step: str, values: dict[str, typing.Any],
               needed: typing.Sequence[conditions.Condition] = (),
-              peer: NodeName | None = None) -> rows.Row:
+              peer: NodeName | None = None,
+              pin: snapshots.Pin | None = None) -> rows.Row:
         """Change a row that is as ``row`` says, and as needed besides.
 
         :param peer: where the volume would move
+        :param pin: what is written down in the same transaction
         """
         failure: Exception | None = None
         expected = {column: getattr(row, field)
@@ -217,10 +218,11 @@ class RowStore:
             expected['size'] = row.size
         try:
             if self._update(values, expected,
-                            [condition.holds for condition in needed]):
+                            [condition.holds for condition in needed],
+                            *([pin.change] if pin else [])):
                 # Not read back: others may have gone on from there.
                 return _after(row, values)
-        except _AWAY as error:
+        except changes.AWAY as error:
             LOG.warning('Volume %(volume)s: the answer to %(step)s was lost '
                         '(%(error)s); reading the outcome.',
                         {'volume': row.id, 'step': step, 'error': error})
@@ -235,26 +237,30 @@ class RowStore:
                       or failure and row.generation < wanted
                       and wanted <= fresh.generation):
             return fresh
-        raise self._refusal(row, fresh, step, needed, peer)
+        raise self._refusal(row, fresh, step, needed, peer, pin)
 
     def _refusal(self, row: rows.Row, fresh: rows.Row | None, step: str,
                  needed: typing.Sequence[conditions.Condition],
-                 peer: NodeName | None) -> exceptions.DMCloneException:
+                 peer: NodeName | None, pin: snapshots.Pin | None
+                 ) -> exceptions.DMCloneException:
         """Why a change was not made."""
         if fresh is None or fresh.deleted:
             return exceptions.RowChanged(volume=row.id, step=step,
                                          reason='it was deleted')
         hold: typing.Sequence[bool] = ()
-        with contextlib.suppress(*_AWAY):
+        with contextlib.suppress(*changes.AWAY):
             hold = self._hold(row.id, needed) if needed else ()
         for condition, holds in zip(needed, hold):
             if not holds:
                 return exceptions.CannotRelocate(
                     volume=row.id, node=row.node, peer=peer,
                     reason=condition.reason(fresh))
+        reason = conditions.difference(row, fresh)
+        if pin and not reason:
+            reason = 'its snapshot is not being made any more'
         return exceptions.RowChanged(
             volume=row.id, step=step,
-            reason=conditions.difference(row, fresh))
+            reason=reason or 'the database did not make the change')
 
     @staticmethod
     def _hold(volume_id: VolumeId,
@@ -272,37 +278,25 @@ class RowStore:
 
     def _update(self, values: dict[str, typing.Any],
                 expected: dict[str, typing.Any],
-                filters: list[sa.ColumnElement]) -> int:
+                filters: list[sa.ColumnElement],
+                *also: changes.Change) -> int:
         """One UPDATE of the row that is as expected; 0 if there is none.
 
-        Cinder's own ``conditional_update`` repeats it after a deadlock, for
-        up to 25 seconds: more than a driver call has.
+        :param also: changes that are made with it or not at all
         """
-        deadline = self._clock() + deadlines.ROW_SECONDS
-        for _ in range(DEADLOCK_RETRIES):
-            try:
-                return self._update_once(values, expected, filters)
-            except db_exc.DBDeadlock:
-                # Too long a wait, also for other nodes, ends like this too.
-                if self._clock() >= deadline:
-                    raise
-                LOG.info('The database ended a deadlock; trying again.')
-        return self._update_once(values, expected, filters)
+        return changes.patiently(
+            lambda: self._update_once(values, expected, filters, *also),
+            self._clock)
 
     @staticmethod
     def _update_once(values: dict[str, typing.Any],
                      expected: dict[str, typing.Any],
-                     filters: list[sa.ColumnElement]) -> int:
-        context = cinder_context.get_admin_context()
-        volume = models.Volume
-        wanted = [conditions.expects(getattr(volume, name), value)
+                     filters: list[sa.ColumnElement],
+                     *also: changes.Change) -> int:
+        wanted = [conditions.expects(getattr(models.Volume, name), value)
                   for name, value in expected.items()]
-        with db_api.main_context_manager.writer.using(context) as session:
-            causal_reads.see_all(session)
-            with row_locks.bounded(session):
-                return session.query(volume).filter(
-                    volume.deleted == sa.false(), *wanted, *filters).update(
-                        values, synchronize_session=False)
+        return changes.make(changes.Change(
+            models.Volume, (*wanted, *filters), values), *also)
 
     def _read_back(self, volume_id: VolumeId,
                    failure: Exception | None) -> rows.Row | None:

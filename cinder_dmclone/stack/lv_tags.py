@@ -19,6 +19,7 @@ from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.units import Bytes
 
@@ -124,6 +125,21 @@ class FrontTag:
 
 
 @dataclasses.dataclass(frozen=True)
+class SnapTag:
+    """What this LV shows is a snapshot of a volume: never to be written.
+
+    It counts only if the snapshot's row says that it is this LV. ``size`` is
+    that of the snapshot: the LV may have been extended since.
+    """
+
+    kind: typing.ClassVar[str] = 'snap'
+    generation: int
+    snapshot: SnapshotId
+    volume: VolumeId
+    size: Bytes
+
+
+@dataclasses.dataclass(frozen=True)
 class MetadataTag:
     """Clone metadata of data LV ``lv``; ``ready`` once it was formatted.
 
@@ -140,7 +156,7 @@ class MetadataTag:
 
 
 Tag = (OwnTag | CopyTag | SourceTag | LoanTag | PastTag | FrontTag
-       | MetadataTag)
+       | SnapTag | MetadataTag)
 _KINDS: dict[str, type[Tag]] = {
     cls.kind: cls for cls in typing.get_args(Tag)}
 _NUMBERS: dict[str, typing.Callable[[str], int]] = {
@@ -201,6 +217,7 @@ class Tags:
     lent: tuple[LoanTag, ...] = ()
     past: PastTag | None = None
     front: FrontTag | None = None
+    snaps: tuple[SnapTag, ...] = ()
     meta: MetadataTag | None = None
 
     @classmethod
@@ -212,10 +229,13 @@ class Tags:
         """
         single: dict[str, typing.Any] = {}
         lent: list[LoanTag] = []
+        snaps: list[SnapTag] = []
         for text in sorted(texts):
             tag = parse_tag(text)
             if isinstance(tag, LoanTag):
                 lent.append(tag)
+            elif isinstance(tag, SnapTag):
+                snaps.append(tag)
             elif tag and tag.kind in single:
                 raise exceptions.CorruptRecord(
                     record=text, reason='second of its kind on one LV')
@@ -224,6 +244,7 @@ class Tags:
         return cls(own=single.get('own'), copy=single.get('copy'),
                    source=single.get('from'), lent=tuple(lent),
                    past=single.get('past'), front=single.get('front'),
+                   snaps=tuple(snaps),
                    meta=single.get('meta'))
 
     @property
@@ -255,5 +276,14 @@ class Tags:
 
         A loan does not tell: it has the borrower's.
         """
-        return next((tag.volume for tag in (self.own, self.copy) if tag),
-                    None)
+        return next((tag.volume for tag in (
+            self.own, self.copy, *self.snaps, self.past) if tag), None)
+
+    @property
+    def bars_front(self) -> bool:
+        """Whether no server may write it, whatever else it is.
+
+        The last tag that says so goes with an LV that is not the volume:
+        without the database it would be taken for it.
+        """
+        return bool(self.lent or self.snaps or self.past)

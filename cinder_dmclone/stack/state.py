@@ -155,7 +155,8 @@ class Stack:
 
         :param offer: a copy of a live migration, which ends that
         """
-        return any(tag.borrower != offer for tag in self.tags.lent)
+        return bool(self.tags.snaps or any(
+            tag.borrower != offer for tag in self.tags.lent))
 
     def loans_to(self, borrower: Location | None) -> list[lv_tags.LoanTag]:
         """What is lent to an LV; nothing if there is none."""

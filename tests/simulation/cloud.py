@@ -72,6 +72,9 @@ class Process(cloud.Process):
             self.node.cloud.tables, self.node.cloud.clock,
             lambda commit: self.node.cloud.transact(self, commit))
 
+    def make_snapshots(self) -> rows.SnapshotStore:
+        return rows.SnapshotStore(self.make_rows(), self.node.cloud.clock)
+
     def make_peers(self) -> client.Peers:
         return Peers(self)
 

@@ -16,8 +16,10 @@ import sqlalchemy as sa
 from sqlalchemy.sql import operators
 
 from cinder_dmclone.database import causal_reads
+from cinder_dmclone.database import changes
 from cinder_dmclone.database import conditions
 from cinder_dmclone.database import rows
+from cinder_dmclone.database import snapshots
 from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
@@ -40,6 +42,7 @@ class Tables:
     def __init__(self) -> None:
         self.volumes: dict[str, Record] = {}
         self.attachments: dict[str, Record] = {}
+        self.snapshots: dict[str, Record] = {}
         # The database does not answer.
         self.away = False
         # The services are connected to another database, an empty one.
@@ -68,6 +71,8 @@ class Tables:
         copy.volumes = {key: dict(row) for key, row in self.volumes.items()}
         copy.attachments = {key: dict(row)
                             for key, row in self.attachments.items()}
+        copy.snapshots = {key: dict(row)
+                          for key, row in self.snapshots.items()}
         return copy
 
     def service(self, node: str) -> None:
@@ -75,8 +80,30 @@ class Tables:
 
     def of(self, table: typing.Any) -> list[Record]:
         known = {_VOLUMES: self.volumes, _ATTACHMENTS: self.attachments,
-                 _SNAPSHOTS: {}}
+                 _SNAPSHOTS: self.snapshots}
         return list(known[table].values())
+
+    def change(self, *all_of: changes.Change) -> int:
+        """Make all of these changes, or none."""
+        found = [(change, [row for row in self.of(change.model.__table__)
+                           if self._fits(change, row)])
+                 for change in all_of]
+        if self.hidden or not all(fitting for _, fitting in found):
+            return 0
+        for change, fitting in found:
+            for row in fitting:
+                if 'host' in change.values:
+                    self.before_commit = {
+                        name: row[name]
+                        for name in ('host', '_name_id', 'provider_id')}
+                row.update(change.values)
+        self.changed()
+        return len(found[0][1])
+
+    def _fits(self, change: changes.Change, row: Record) -> bool:
+        return not row['deleted'] and all(
+            holds(condition, {change.model.__table__: row}, self)
+            for condition in change.holds)
 
     def volume(self, volume_id: str, host: str, **values: typing.Any) -> None:
         self.volumes[volume_id] = {
@@ -91,6 +118,19 @@ class Tables:
 
     def destroy(self, volume_id: str) -> None:
         self.update(volume_id, deleted=True, status='deleted')
+
+    def snapshot(self, volume_id: str, snapshot: str,
+                 **values: typing.Any) -> None:
+        self.snapshots[snapshot] = {
+            'id': snapshot, 'volume_id': volume_id, 'status': 'creating',
+            'deleted': False, 'provider_id': None,
+            'volume_size': self.volumes[volume_id]['size'], **values}
+
+    def snapshot_row(self, snapshot: str) -> snapshots.SnapshotRow:
+        found = self.snapshots[snapshot]
+        return snapshots.SnapshotRow(*(found[name] for name in (
+            'id', 'volume_id', 'volume_size', 'status', 'deleted',
+            'provider_id')))
 
     def attachment(self, volume_id: str, **values: typing.Any) -> str:
         self._number += 1
@@ -161,12 +201,23 @@ class RowStore(volumes.RowStore):
         self._lagging: tuple[float, Tables] | None = None
 
     def _query(self, condition: sa.ColumnElement) -> list[rows.Row]:
+        tables = self.read()
+        return [tables.row(found['id']) for found in tables.of(_VOLUMES)
+                if holds(condition, {_VOLUMES: found}, tables)]
+
+    def read(self) -> Tables:
+        """What a transaction that begins now sees."""
         self._answer()
         causal_reads.see_all(self._session)
-        tables = self._tables if self._session.waits else self._replica()
-        return [] if self._tables.hidden else [
-            tables.row(found['id']) for found in tables.of(_VOLUMES)
-            if holds(condition, {_VOLUMES: found}, tables)]
+        if self._tables.hidden:
+            return Tables()
+        return self._tables if self._session.waits else self._replica()
+
+    def change(self, *all_of: changes.Change) -> int:
+        """Make all of these changes, or none."""
+        self._answer()
+        self._lagging = None
+        return self._transact(lambda: self._tables.change(*all_of))
 
     def _replica(self) -> Tables:
         """What a database server has that has not caught up."""
@@ -181,29 +232,12 @@ class RowStore(volumes.RowStore):
 
     def _update(self, values: dict[str, typing.Any],
                 expected: dict[str, typing.Any],
-                filters: list[sa.ColumnElement]) -> int:
-        self._answer()
-        self._lagging = None
-        condition = sa.and_(
-            models.Volume.deleted == sa.false(), *filters,
-            *(conditions.expects(getattr(models.Volume, name), value)
-              for name, value in expected.items()))
-        return self._transact(lambda: self._commit(values, condition))
-
-    def _commit(self, values: dict[str, typing.Any],
-                condition: sa.ColumnElement) -> int:
-        changed = 0
-        for found in self._tables.of(_VOLUMES):
-            if not self._tables.hidden and holds(
-                    condition, {_VOLUMES: found}, self._tables):
-                if 'host' in values:
-                    self._tables.before_commit = {
-                        name: found[name]
-                        for name in ('host', '_name_id', 'provider_id')}
-                found.update(values)
-                changed += 1
-                self._tables.changed()
-        return changed
+                filters: list[sa.ColumnElement],
+                *also: changes.Change) -> int:
+        wanted = (conditions.expects(getattr(models.Volume, name), value)
+                  for name, value in expected.items())
+        return self.change(changes.Change(
+            models.Volume, (*filters, *wanted), values), *also)
 
     def _hold(self, volume_id: str,
               needed: typing.Sequence[conditions.Condition],
@@ -218,6 +252,24 @@ class RowStore(volumes.RowStore):
         if self._tables.away:
             raise exceptions.DatabaseAway(volume=volume_id, reason='away')
         return types.SimpleNamespace(uuid=node, availability_zone='nova')
+
+
+class SnapshotStore(snapshots.SnapshotStore):
+    """The product's, likewise."""
+
+    def __init__(self, store: RowStore, clock: typing.Any) -> None:
+        super().__init__(clock.monotonic)
+        self._store = store
+
+    def _query(self, condition: sa.ColumnElement
+               ) -> list[snapshots.SnapshotRow]:
+        tables = self._store.read()
+        return [tables.snapshot_row(found['id'])
+                for found in tables.of(_SNAPSHOTS)
+                if holds(condition, {_SNAPSHOTS: found}, tables)]
+
+    def _update(self, change: changes.Change) -> int:
+        return self._store.change(change)
 
 
 def holds(expression: typing.Any, bound: Bound, tables: Tables) -> bool:

@@ -108,6 +108,14 @@ class TagsTest(base.TestCase):
                          (found.own, found.copy, found.source, found.lent))
         self.assertEqual((4, 'v'), (found.generation, found.volume))
 
+    def test_a_lv_may_be_several_snapshots(self) -> None:
+        own = lv_tags.OwnTag(4, 'v')
+        snaps = [lv_tags.SnapTag(1, name, 'v', 512) for name in 'st']
+        found = self.parse(own, *snaps)
+        self.assertEqual((tuple(snaps), 4, 'v'),
+                         (found.snaps, found.generation, found.volume))
+        self.assertEqual('v', self.parse(*snaps).volume)
+
     def test_two_of_a_kind(self) -> None:
         self.assertRaises(exceptions.CorruptRecord, self.parse,
                           lv_tags.OwnTag(4, 'v'), lv_tags.OwnTag(5, 'v'))

@@ -12,6 +12,7 @@ from cinder import exception
 from oslo_db import exception as db_exc
 from oslo_serialization import jsonutils
 
+from cinder_dmclone.database import changes
 from cinder_dmclone.database import provider_id
 from cinder_dmclone.database.provider_id import ProviderId
 from cinder_dmclone.database import rows
@@ -309,7 +310,7 @@ class LostAnswerTest(RowsTestCase):
                               row)
         updates = sum(text.startswith('UPDATE')
                       for text in self.db.statements)
-        self.assertEqual(1 + volumes.DEADLOCK_RETRIES, updates)
+        self.assertEqual(1 + changes.DEADLOCK_RETRIES, updates)
 
     def test_a_lock_that_was_waited_for_is_not_waited_for_again(self) -> None:
         def update(*arguments: typing.Any) -> int:

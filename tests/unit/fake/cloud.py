@@ -10,6 +10,7 @@ import oslo_messaging as messaging
 from oslo_serialization import jsonutils
 
 from cinder_dmclone.database import rows
+from cinder_dmclone.database.snapshots import SnapshotStore
 from cinder_dmclone.database.volumes import RowStore
 from cinder_dmclone.peers import client
 from cinder_dmclone.location import LvUuid
@@ -75,6 +76,7 @@ class Process:
             erase=port('erase', node.erase))
         self.world = World(
             host=host, rows=port('rows', self.make_rows()),
+            snapshots=port('snapshots', self.make_snapshots()),
             peers=port('peers', self.make_peers()),
             locks=port('locks', self.make_locks()), clock=node.cloud.clock)
         self.loop = Reconciler(self)
@@ -86,6 +88,9 @@ class Process:
     def make_rows(self) -> RowStore:
         clock = self.node.cloud.clock
         return RowStore(clock.monotonic, clock.sleep)
+
+    def make_snapshots(self) -> SnapshotStore:
+        return SnapshotStore(self.node.cloud.clock.monotonic)
 
     def make_peers(self) -> client.Peers:
         return ports.Peers(self, BACKEND)

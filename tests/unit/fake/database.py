@@ -123,12 +123,16 @@ class Database:
     def destroy(self, volume_id: str) -> None:
         db_api.volume_destroy(self.context, volume_id)
 
-    def snapshot(self, volume_id: str,
-                 status: str | None = 'available') -> str:
+    def snapshot(self, volume_id: str, status: str | None = 'available',
+                 **values: typing.Any) -> str:
         found = db_api.snapshot_create(self.context, {
-            'volume_id': volume_id, 'status': status,
-            'volume_size': 1, 'volume_type_id': 'type'})
+            'volume_id': volume_id, 'status': status, 'volume_size': 1,
+            'volume_type_id': 'type', 'use_quota': True, **values})
         return found['id']
+
+    def update_snapshot(self, snapshot_id: str,
+                        **values: typing.Any) -> None:
+        db_api.snapshot_update(self.context, snapshot_id, values)
 
     def drop_snapshot(self, snapshot_id: str) -> None:
         db_api.snapshot_destroy(self.context, snapshot_id)

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ``snapshots`` row: which LV a snapshot is.
+
+Two changes exist: *pin*, alone or with the commit of a cut, and *rule out*,
+after which a pin that is still on its way to the database cannot be made.
+Rows are found by their ids, nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+import typing
+
+from cinder import context as cinder_context
+from cinder.objects.fields import SnapshotStatus
+from oslo_log import log as logging
+import sqlalchemy as sa
+
+from cinder_dmclone.database import causal_reads
+from cinder_dmclone.database import changes
+from cinder_dmclone.database import conditions
+from cinder_dmclone.database.pin_record import PinRecord
+from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import SnapshotId
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone.marks import reads
+from cinder_dmclone.releases import db_api
+from cinder_dmclone.releases import models
+
+LOG = logging.getLogger(__name__)
+
+# So many rows are asked for in one statement.
+AT_ONCE = 20
+# A snapshot does not move: this is its only generation.
+PINNED = 1
+# What became of the row of a pin that was never made.
+NEVER = PinRecord(0)
+
+
+@dataclasses.dataclass(frozen=True)
+class SnapshotRow:
+    """What the database says about a snapshot.
+
+    :ivar size: of the volume when it was asked for, in GiB
+    """
+
+    id: SnapshotId
+    volume: VolumeId
+    size: int
+    status: str
+    deleted: bool
+    provider_id: str | None
+
+    @functools.cached_property
+    def record(self) -> PinRecord | None:
+        """The driver's part; None if nothing was ever written down.
+
+        :raises CorruptRecord: if ``unreadable``
+        """
+        return PinRecord.parse(self.provider_id) if self.provider_id else None
+
+    @property
+    def unreadable(self) -> str | None:
+        """Why the driver's part makes no sense here; None if it does."""
+        try:
+            self.record
+        except exceptions.CorruptRecord as error:
+            return error.msg
+        return None
+
+    @property
+    def at(self) -> Location | None:
+        """The LV that the snapshot is."""
+        return self.record.at if self.record else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Pin:
+    """A snapshot that is being made, and the LV that it is to be."""
+
+    snapshot: SnapshotRow
+    at: Location
+
+    @property
+    def record(self) -> PinRecord:
+        """What is written down of it."""
+        return PinRecord(PINNED, self.at)
+
+    @property
+    def change(self) -> changes.Change:
+        """Makes the LV the snapshot, if nothing has become of that yet."""
+        snapshot = models.Snapshot
+        return changes.Change(snapshot, (
+            snapshot.id == self.snapshot.id,
+            snapshot.status == SnapshotStatus.CREATING,
+            snapshot.provider_id.is_(None)), {
+                'provider_id': str(self.record)})
+
+
+class SnapshotStore:
+    """Cinder's snapshots, as far as the driver reads and writes them."""
+
+    def __init__(self, clock: typing.Callable[[], float] = time.monotonic
+                 ) -> None:
+        self._clock = clock
+
+    @reads
+    def get(self, snapshot: SnapshotId) -> SnapshotRow | None:
+        """The row with this id, a deleted one too; None if there is none."""
+        found = self.find([snapshot])
+        return found[0] if found else None
+
+    @reads
+    def find(self, snapshots: typing.Iterable[SnapshotId]
+             ) -> list[SnapshotRow]:
+        """The rows with these ids, deleted ones too.
+
+        :raises DatabaseAway: if the database does not answer
+        """
+        wanted = sorted(snapshots)
+        try:
+            return [row for start in range(0, len(wanted), AT_ONCE)
+                    for row in self._query(
+                        models.Snapshot.id.in_(
+                            wanted[start:start + AT_ONCE]))]
+        except changes.AWAY as error:
+            raise exceptions.DatabaseAway(
+                volume='of snapshot ' + ', '.join(wanted),
+                reason=error) from error
+
+    @staticmethod
+    def _query(condition: sa.ColumnElement) -> list[SnapshotRow]:
+        context = cinder_context.get_admin_context(read_deleted='yes')
+        snapshot = models.Snapshot
+        with db_api.main_context_manager.reader.using(context) as session:
+            causal_reads.see_all(session)
+            found = session.query(
+                snapshot.id, snapshot.volume_id, snapshot.volume_size,
+                snapshot.status, snapshot.deleted,
+                snapshot.provider_id).filter(condition).all()
+        return [SnapshotRow(
+            id=row.id, volume=row.volume_id, size=row.volume_size,
+            status=row.status, deleted=bool(row.deleted),
+            provider_id=row.provider_id) for row in found]
+
+    def pin(self, pin: Pin, row: rows.Row) -> None:
+        """Make an LV that nobody writes a snapshot.
+
+        :param row: of the volume, which must still be as it says
+        :raises RowChanged: if the volume is not, or the snapshot is not
+            being created any more
+        :raises DatabaseAway: if the outcome is not known
+        """
+        volume = models.Volume
+        still = sa.exists().where(
+            volume.deleted == sa.false(),
+            *(conditions.expects(getattr(volume, column), getattr(row, field))
+              for column, field in conditions.OWNER.items()))
+        change = pin.change
+        self._swap(pin.snapshot, row.id, dataclasses.replace(
+            change, holds=(*change.holds, still)))
+
+    def rule_out(self, snapshot: SnapshotRow) -> None:
+        """Let no pin of a snapshot be made any more that was tried before.
+
+        One whose connection was lost may still be on its way, whatever a read
+        shows: it comes before this, which then finds it, or never.
+
+        :raises RowChanged: if there is a pin
+        :raises DatabaseAway: if the outcome is not known
+        """
+        found = models.Snapshot
+        self._swap(snapshot, snapshot.volume, changes.Change(found, (
+            found.id == snapshot.id, found.provider_id.is_(None)), {
+                'provider_id': str(NEVER)}))
+
+    def _swap(self, snapshot: SnapshotRow, volume: VolumeId,
+              change: changes.Change) -> None:
+        failure: Exception | None = None
+        try:
+            if self._update(change):
+                return
+        except changes.AWAY as error:
+            LOG.warning('Snapshot %(snapshot)s: the answer to a change was '
+                        'lost (%(error)s); reading the outcome.',
+                        {'snapshot': snapshot.id, 'error': error})
+            failure = error
+        fresh = self.get(snapshot.id)
+        if fresh and fresh.provider_id == change.values['provider_id']:
+            return
+        if failure:
+            raise exceptions.DatabaseAway(volume=volume, reason=failure)
+        raise exceptions.RowChanged(
+            volume=volume, step='snapshot', reason=refusal(fresh))
+
+    def _update(self, change: changes.Change) -> int:
+        return changes.patiently(lambda: changes.make(change), self._clock)
+
+
+def refusal(fresh: SnapshotRow | None) -> str:
+    """Why a snapshot cannot be made, as far as its own row tells."""
+    if fresh is None or fresh.deleted:
+        return 'the snapshot was deleted'
+    if fresh.provider_id:
+        return f'the snapshot is {fresh.provider_id} already'
+    if fresh.status != SnapshotStatus.CREATING:
+        return f'the status of the snapshot is {fresh.status}'
+    return 'the volume has changed'
