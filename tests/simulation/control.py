@@ -14,6 +14,8 @@ from cinder.volume import configuration  # noqa: F401 (registers options)
 from oslo_serialization import jsonutils
 
 from cinder_dmclone.peers import client
+from cinder_dmclone.reconcile import schedule
+from cinder_dmclone.relocation import cut
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import images
 from cinder_dmclone.service import migrate
@@ -211,6 +213,18 @@ class Api:
             process.check_alive()
             self.tables.destroy(self.volume)
         self._call('delete', manager)
+
+    def cut(self) -> None:
+        """What a snapshot of a volume that is written needs."""
+        def manager(process: cloud_module.Process) -> None:
+            with process.service.home(self.volume) as known:
+                assert known.row
+                try:
+                    cut.cut(process.world, known.row)
+                finally:
+                    # An offer whose answer was lost may come late.
+                    process.loop.enqueue(known.row.lv, schedule.SELDOM)
+        self._call('cut', manager)
 
     def extend(self) -> None:
         row = self._begin('extend', 'extending')

@@ -9,6 +9,7 @@ from cinder_dmclone.location import Location
 from cinder_dmclone import names
 from cinder_dmclone.stack import lv_tags
 from tests.simulation import cloud as cloud_module
+from tests.simulation import leads
 from tests.simulation import truth as truth_module
 from tests.unit.fake import mapped
 from tests.unit.fake import ports
@@ -59,7 +60,8 @@ class Watch:
         if row.generation != self._generation:
             # Who was the home until now has just begun only to lend.
             self._disturbed = self.cloud.clock.monotonic()
-        if row.generation > self._generation and (
+        if row.generation > self._generation and not (
+                row.source and row.source.node == row.node) and (
                 row.migration_status != 'migrating' and not row.attachments
                 and row.generation > self._highest):
             raise Violation('I4 purpose', f'it moved for nobody: {row}')
@@ -113,7 +115,7 @@ class Watch:
         for text in node.mapper.mapped:
             name = names.DeviceName.parse(text)
             if name and name.kind is names.Kind.FRONT and not row.deleted and (
-                    Location(node.name, name.lv) not in owners):
+                    leads.to(node, text) not in owners):
                 raise Violation('I2 boot', f'{text} on {node.name}, '
                                 f'{self.truth.owner} is the volume')
 
@@ -128,7 +130,6 @@ class Watch:
         self._check_writers()
 
     def _check_writers(self) -> None:
-        owner = self.truth.owner
         for node in self.cloud.nodes.values():
             for text, found in node.mapper.mapped.items():
                 name = names.DeviceName.parse(text)
@@ -137,11 +138,13 @@ class Watch:
                     and self._lends(node, name.lv))
                 if not used or not _writable(found):
                     continue
-                here = name and Location(node.name, name.lv)
-                if name and name.kind in names.WRITERS and here != owner:
+                if name and name.kind in names.WRITERS and (
+                        not leads.is_volume(self.truth,
+                                            leads.to(node, text))):
                     raise Violation(
                         'I2 writer', f'{text} on {node.name} is open and '
-                        f'leads to what is not the volume ({owner} is)')
+                        'leads to what is not the volume '
+                        f'({self.truth.owner} is)')
 
 
 def _writable(found: mapped.Mapped) -> bool:
@@ -169,10 +172,14 @@ class Rest:
 
     def _check_volume(self, row: rows.Row) -> None:
         self._equal('the row', (None, None), (row.source, row.offer))
-        tags = self.cloud.nodes[row.node].group.volumes[
-            names.data_lv(row.lv)].tags
-        self._equal('the tags', {lv_tags.print_tag(lv_tags.OwnTag(
-            row.generation, row.id))}, set(tags))
+        found = self._tags(row)
+        own = lv_tags.OwnTag(row.generation, row.id)
+        self._equal('the tags', lv_tags.Tags(own=own, front=found.front),
+                    found)
+
+    def _tags(self, row: rows.Row) -> lv_tags.Tags:
+        return lv_tags.Tags.parse(self.cloud.nodes[row.node].group.volumes[
+            names.data_lv(row.lv)].tags)
 
     def _check_node(self, node: cloud_module.Node, lvs: set[str]) -> None:
         row = self.cloud.row(self.truth.volume)
@@ -181,12 +188,14 @@ class Rest:
         if node.meta_group is not node.group:
             self._equal(f'metadata on {here}', set(),
                         set(node.meta_group.volumes))
-        fronts = {str(names.front(node.host, row.lv))
+        front = self._tags(row).front if not row.deleted else None
+        known_as = front.lv if front else row.lv
+        fronts = {str(names.front(node.host, known_as))
                   for found in row.attachments
                   if not row.deleted and found.connected
                   and found.host == node.host}
         # What a service that was killed worked with goes with the detach.
-        idle = {str(names.local_io(row.lv))} if fronts else set()
+        idle = {str(names.local_io(known_as))} if fronts else set()
         self._equal(f'devices on {here}', fronts,
                     set(node.mapper.mapped) - idle)
         for what, found in (('exports', node.targets.exports),

@@ -15,6 +15,7 @@ import typing
 from cinder_dmclone.host.dm import table
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
+from tests.simulation import leads
 from tests.simulation import outside
 from tests.simulation import scheduler as scheduler_module
 from tests.simulation import server as server_module
@@ -225,6 +226,10 @@ class Nova:
                 self.scheduler.spawn(f'server on {server.node.host}',
                                      self._one, what, number)
 
+    def flush(self) -> None:
+        if self.server and self.server.running:
+            self.server.flush()
+
     def _one(self, what: typing.Callable[[int], bool], number: int) -> None:
         try:
             what(number)
@@ -303,7 +308,7 @@ class Nova:
         if not usable:
             self.clean_up()
             self.patiently('attach', lambda: self.attach(node))
-        elif self.cloud.row(self.api.volume).owner != self.server.here:
+        elif not leads.is_volume(self.truth, self.server.here):
             # Its first write has to bring the volume.
             self.server.write(0)
 

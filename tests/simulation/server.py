@@ -8,6 +8,7 @@ import typing
 
 from cinder_dmclone.location import Location
 from cinder_dmclone import names
+from tests.simulation import leads
 from tests.simulation import truth as truth_module
 from tests.unit.fake import mapped
 
@@ -48,9 +49,7 @@ class Server:
 
     @property
     def here(self) -> Location:
-        name = names.DeviceName.parse(self.name)
-        assert name
-        return Location(self.node.name, name.lv)
+        return leads.to(self.node, self.name)
 
     @property
     def alive(self) -> bool:
@@ -71,7 +70,7 @@ class Server:
             self.path, number, value))
         if done:
             self.truth.cloud.note(f'wrote {value}')
-            if self.truth.owner != self.here:
+            if not leads.is_volume(self.truth, self.here):
                 raise Violation(
                     'I2 writer', f'a write was acknowledged on {self.here}, '
                     f'{self.truth.owner} is the volume')
@@ -82,7 +81,7 @@ class Server:
         """Through a closed gate it is about nothing: none was written."""
         seen = self.truth.snapshot()
         done = self._io(lambda: self.node.mapper.flush(self.path))
-        if done and self.truth.owner == self.here:
+        if done and leads.is_volume(self.truth, self.here):
             self.truth.cloud.note('flushed')
             self.truth.flushed(seen)
         return done

@@ -80,6 +80,14 @@ BASE = {
     'full': dataclasses.replace(
         base('attach b, detach, attach c, wait 3, detach'),
         last=FULL, serves_the_full=True),
+    'cut': base('attach a, fill, cut, flush, wait 3, detach, attach b'),
+    'cut cut': base('attach b, fill, cut, fill, cut, flush, wait 30, detach, '
+                    'attach a'),
+    'cut chain': base('attach b, cut, live a early, fill, cut, '
+                      'live c success'),
+    'cut served': base('attach x, fill, cut, flush, wait 3, detach, '
+                       'attach a'),
+    'birth home': base('birth b, attach a, wait 30, detach'),
     'birth': base('migrate b, birth a, delete'),
     'birth chain': base('migrate b, part a b, birth c, delete'),
     'birth away': base('birth b, attach c, wait 3, detach'),
@@ -117,7 +125,18 @@ def of_seed(choices: random.Random, others: random.Random) -> Story:
         return dataclasses.replace(story, lines=tuple(
             tuple(_outside(step, others) for step in steps)
             for steps in story.lines))
+    if others.random() < 0.3:
+        return dataclasses.replace(story, lines=tuple(
+            tuple(_with_cuts(steps, others)) for steps in story.lines))
     return story
+
+
+def _with_cuts(steps: typing.Iterable[Step],
+               choices: random.Random) -> typing.Iterator[Step]:
+    for step in steps:
+        yield step
+        if choices.random() < 0.4:
+            yield ('cut',)
 
 
 def _outside(step: Step, choices: random.Random) -> Step:
@@ -211,12 +230,6 @@ class Teller:
     # -- steps --------------------------------------------------------------
 
     def _attach(self, host: str) -> None:
-        row = self.cloud.row(self.api.volume)
-        if host == row.node.partition('@')[0] and any(
-                self.cloud.row(born.volume).source == row.owner
-                for born in self.truth.born):
-            # The driver cannot make it writable: it makes no such volume.
-            raise control.Refused('another volume hydrates from it')
         self.first.attach(self._place(host))
 
     def _detach(self) -> None:
@@ -248,6 +261,13 @@ class Teller:
             again = self.choices.choice(found)['id']
             if again in self.api.asked:
                 self.api.connect(again, self.api.asked[again])
+
+    def _flush(self) -> None:
+        self.first.flush()
+
+    def _cut(self) -> None:
+        """What the volume is now is kept for others."""
+        self.api.cut()
 
     def _extend(self) -> None:
         self.api.extend()

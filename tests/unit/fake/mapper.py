@@ -140,8 +140,7 @@ class Mapper:
             raise exceptions.DeviceBusy(device=name)
         if found.table.has(table.Clone) and found.hydration:
             source = self._source(found)
-            if typing.cast(table.Multipath, source.target).queue and (
-                    not self._works(source.devnum)):
+            if self._waits(source.devnum) and not self._works(source.devnum):
                 self._node.complain(f'removing {name} hangs for ever')
         del self.mapped[name]
 
@@ -312,6 +311,16 @@ class Mapper:
         found = self._by_devnum(target.source)
         assert found
         return found
+
+    def _waits(self, devnum: str) -> bool:
+        """Whether what cannot be read is waited for."""
+        found = self._by_devnum(devnum)
+        match found and found.target:
+            case table.Multipath(queue=queue):
+                return bool(queue)
+            case table.Clone(source=below) | table.Linear(device=below):
+                return self._waits(below)
+        return False
 
     def _works(self, devnum: str) -> bool:
         """Whether a read of every region would be answered."""

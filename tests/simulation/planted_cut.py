@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes about a volume that goes on in a copy on its own node.
+
+See ``planted`` for those about one that moves.
+"""
+
+from __future__ import annotations
+
+from cinder_dmclone.database import rows
+from cinder_dmclone import names
+from cinder_dmclone.reconcile import observed
+from cinder_dmclone.stack import consumers
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import joint
+from cinder_dmclone.stack import state
+from tests.simulation import mistakes
+
+bug = mistakes.bug
+
+
+@bug('a flush reaches the copy only', (joint, 'lead_over'),
+     where='story/cut')
+def _no_joint(host, copy, lender):
+    consumers.flush(host, lender)
+    for writer in lender.of_kind(*names.WRITERS):
+        consumers.consume(host, copy, writer)
+
+
+@bug('who writes what is frozen is cut off, not led over',
+     (observed.Facts, 'goes_on_here'), where='crash/cut cut/cut/before/1')
+@property
+def _nowhere(self):
+    return False
+
+
+@bug('a device belongs to the LV that has its name', (inspect, '_rests_on'),
+     where='crash/cut/away/before/0')
+def _by_name(consumer, tops, named):
+    return named
+
+
+@bug('copying begins while what is copied is written',
+     (observed.Facts, 'lagging'), where='crash/cut/kill/after/0')
+@property
+def _never_lagging(self):
+    return False
+
+
+@bug('a joint is left', (observed.Facts, 'lagging'),
+     where='crash/cut/kill/after/0')
+@property
+def _without_joint(self):
+    return bool(self.lender and self.lender.of_kind(*names.WRITERS))
+
+
+@bug('what others read is written', (state.Stack, 'frozen'),
+     where='story/birth home')
+def _never_frozen(self, offer):
+    return False
+
+
+@bug('a copy on the same node is a live migration', (rows.Row, 'migration'),
+     where='crash/cut/kill/after/0')
+@property
+def _migration(self):
+    here = self.connected_at(self.node.partition('@')[0])
+    return here[0] if self.offer and here else None
