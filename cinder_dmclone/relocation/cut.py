@@ -22,6 +22,7 @@ import uuid
 from oslo_log import log as logging
 
 from cinder_dmclone.database import rows
+from cinder_dmclone.database import snapshots
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
@@ -31,10 +32,12 @@ from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.relocation import room
 from cinder_dmclone.stack import clones
+from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import joint
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
+from cinder_dmclone import units
 from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
@@ -59,11 +62,13 @@ def writable(world: World, row: rows.Row, stack: Stack) -> tuple[
     return row, inspect.refresh(world.host, row.lv)
 
 
-def cut(world: World, row: rows.Row) -> rows.Row:
+def cut(world: World, row: rows.Row,
+        pin: snapshots.Pin | None = None) -> rows.Row:
     """Let a volume of this node go on in another LV.
 
     The caller holds the volume's lock, and nothing is open on it.
 
+    :param pin: the snapshot that the LV becomes which it was until then
     :returns: the row as it is then
     :raises CannotCut, NoRoom, RowChanged: nothing was changed that is not
         undone, or will be
@@ -77,10 +82,10 @@ def cut(world: World, row: rows.Row) -> rows.Row:
     copy = Location(settings.node, LvUuid(str(uuid.uuid4())))
     row = world.rows.offer(row, copy, rows.Cut())
     with coordinator.undone(world, row):
-        tag = _lend(world, row, stack)
+        tag = _lend(world, row, stack, pin)
         made = _build(world, row, stack, tag)
         row = world.rows.commit(row, rows.Owner(copy, settings.pool),
-                                rows.Cut())
+                                rows.Cut(), pin)
     LOG.info('Volume %(volume)s goes on in %(lv)s.',
              {'volume': row.id, 'lv': copy.lv})
     joint.lead_over(world.host, made, inspect.refresh(world.host, stack.lv))
@@ -124,13 +129,26 @@ def _links(world: World, stack: Stack) -> int:
     return count
 
 
-def _lend(world: World, row: rows.Row, stack: Stack) -> lv_tags.LoanTag:
+def snap_tag(pin: snapshots.Pin) -> lv_tags.SnapTag:
+    """What an LV says of a snapshot that it is."""
+    snapshot = pin.snapshot
+    return lv_tags.SnapTag(pin.record.generation, snapshot.id,
+                           snapshot.volume,
+                           units.Bytes.from_gib(snapshot.size))
+
+
+def _lend(world: World, row: rows.Row, stack: Stack,
+          pin: snapshots.Pin | None) -> lv_tags.LoanTag:
     copy, group = row.offer, world.host.group
     assert copy is not None
     tag = lv_tags.LoanTag(row.generation + 1, row.id, copy.node, copy.lv,
                           group.report().uuid, '')
-    group.retag(names.data_lv(row.lv), add=[lv_tags.print_tag(tag)])
+    tags: list[lv_tags.Tag] = [tag, *([snap_tag(pin)] if pin else [])]
+    group.retag(names.data_lv(row.lv),
+                add=[lv_tags.print_tag(found) for found in tags])
     group.flush()
+    # No flush reaches it any more if nobody is led over.
+    consumers.flush(world.host, stack)
     lender.export(world, stack.lv, tag)
     return tag
 

@@ -216,6 +216,10 @@ class Api:
 
     def cut(self) -> None:
         """What a snapshot of a volume that is written needs."""
+        row = self.tables.volumes[self.volume]
+        if row['deleted'] or row['status'] not in ('available', 'in-use'):
+            raise Refused(f'cut: the volume is {row["status"]}')
+
         def manager(process: cloud_module.Process) -> None:
             with process.service.home(self.volume) as known:
                 assert known.row

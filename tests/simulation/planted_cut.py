@@ -27,7 +27,7 @@ def _no_joint(host, copy, lender):
 
 
 @bug('who writes what is frozen is cut off, not led over',
-     (observed.Facts, 'goes_on_here'), where='crash/cut cut/cut/before/1')
+     (observed.Facts, 'goes_on_here'), first=60)
 @property
 def _nowhere(self):
     return False
