@@ -28,6 +28,7 @@ from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
 from cinder_dmclone.service import images
 from cinder_dmclone.service import migrate
+from cinder_dmclone.service import snapshots
 from cinder_dmclone.service import volumes
 from cinder_dmclone import wiring
 from cinder_dmclone.world import World
@@ -128,19 +129,33 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         """
         raise exceptions.UnmanageRefused(volume=volume.id)
 
-    # Cinder's own raise NotImplementedError, after which its manager leaves
-    # a snapshot behind that nothing can delete.
-
     def create_snapshot(self, snapshot: typing.Any) -> None:
-        """Refused; Cinder keeps a snapshot with status ``error``."""
-        raise exceptions.NoSnapshots(volume=snapshot.volume_id)
+        """Make a volume a snapshot; its row says where, when this returns.
+
+        Nothing is returned for the manager to save: its save checks nothing.
+        """
+        snapshots.create(self._service, snapshot.volume_id, snapshot.id)
 
     def delete_snapshot(self, snapshot: typing.Any) -> None:
-        """There is nothing to delete: none was ever made."""
+        """What needs the room learns of it when the row is gone."""
+        snapshots.delete(self._service, snapshot.volume_id, snapshot.id)
+
+    def unmanage_snapshot(self, snapshot: typing.Any) -> None:
+        """Refused, as ``unmanage`` is."""
+        raise exceptions.UnmanageRefused(volume=snapshot.volume_id)
 
     def create_volume_from_snapshot(self, volume: typing.Any,
                                     snapshot: typing.Any) -> None:
-        raise exceptions.NoSnapshots(volume=snapshot.volume_id)
+        raise exceptions.NotFromSnapshot(volume=snapshot.volume_id)
+
+    def snapshot_revert_use_temp_snapshot(self) -> bool:
+        """Nothing is done that another snapshot would have to undo."""
+        return False
+
+    def revert_to_snapshot(self, context: typing.Any, volume: typing.Any,
+                           snapshot: typing.Any) -> None:
+        """Refused; Cinder's own would write the volume from a copy of it."""
+        raise exceptions.NotFromSnapshot(volume=volume.id)
 
     def create_cloned_volume(self, volume: typing.Any,
                              src_vref: typing.Any) -> None:

@@ -36,14 +36,14 @@ class NotBegun(CommandTimeout):
 
 
 class UnmanageRefused(DMCloneException):
-    message = ("Volume %(volume)s cannot be unmanaged: this driver erases "
-               "what has no volume. Nothing was changed.")
+    message = ("Volume %(volume)s cannot be unmanaged, nor a snapshot of it: "
+               "this driver erases what Cinder does not know. Nothing was "
+               "changed.")
 
 
-class NoSnapshots(DMCloneException):
-    message = ("Volume %(volume)s has no snapshots: this driver cannot make "
-               "them. What Cinder calls a snapshot with status error can be "
-               "deleted (openstack volume snapshot delete). Nothing was "
+class NotFromSnapshot(DMCloneException):
+    message = ("No volume is made from a snapshot of volume %(volume)s, nor "
+               "is it reverted: this driver cannot do that yet. Nothing was "
                "changed.")
 
 
@@ -142,6 +142,15 @@ class NodeFull(CannotRelocate):
 class CannotServe(DMCloneException):
     message = ("Volume %(volume)s on %(node)s cannot be connected: "
                "%(reason)s")
+
+
+class LiveMigrated(CannotServe):
+    """Its server is being live-migrated: that ends by itself."""
+
+
+class NoSnapshot(DMCloneException):
+    message = ("Volume %(volume)s on %(node)s is not made a snapshot: "
+               "%(reason)s. Nothing was changed.")
 
 
 class NotHome(DMCloneException):

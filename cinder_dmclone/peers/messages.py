@@ -17,6 +17,7 @@ from cinder_dmclone.host.iscsi import initiator
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone import units
@@ -236,6 +237,19 @@ class Connect(Request[dict[str, typing.Any]]):
 
     volume: VolumeId
     connector: dict[str, typing.Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class TakeSnapshot(Request[None]):
+    """Make the volume a snapshot that is being created.
+
+    It may wait for a live migration; the lock is not held meanwhile.
+    """
+
+    part = 1.0
+
+    volume: VolumeId
+    snapshot: SnapshotId
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ is interrupted. The caller holds the volume's lock.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import typing
 
@@ -23,6 +24,7 @@ from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import cut
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.relocation import live_migration
+from cinder_dmclone.relocation import pins
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import exports
@@ -92,6 +94,20 @@ def _discharge(world: World, decision: Decision, known: Facts) -> None:
     past = lv_tags.PastTag(row.generation, row.id, row.node, row.lv)
     for tag in decision.lent:
         lender.revoke_loan(world, known.stack, tag, past)
+
+
+@performs(Action.RULE_OUT, settles=True)
+def _rule_out(world: World, decision: Decision, known: Facts) -> None:
+    for tag in decision.snaps:
+        # If it was made after all, the next look finds it.
+        with contextlib.suppress(exceptions.RowChanged):
+            world.snapshots.rule_out(known.snapshots[tag.snapshot])
+
+
+@performs(Action.UNPIN, settles=True)
+def _unpin(world: World, decision: Decision, known: Facts) -> None:
+    for tag in decision.snaps:
+        pins.forget(world, known.stack.lv, tag)
 
 
 @performs(Action.ADOPT, settles=True)

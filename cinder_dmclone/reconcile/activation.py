@@ -58,7 +58,7 @@ def decide(host: str, stack: state.Stack) -> Decision:
     if tags.lent:
         missing = stack.missing_loans(tags.lent)
         return Decision(Action.LEND if missing else Verdict.REST, lent=missing)
-    if tags.past or stack.of_kind(names.Kind.FRONT, *names.GATE):
+    if tags.bars_front or stack.of_kind(names.Kind.FRONT, *names.GATE):
         return Decision(Verdict.REST)
     front = names.front(host, stack.known_as)
     return Decision(Action.CONSUMERS, make=frozenset([front]))

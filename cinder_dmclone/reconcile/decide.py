@@ -22,19 +22,24 @@ from cinder_dmclone.reconcile import new_copy
 from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone.reconcile import offers
 from cinder_dmclone.reconcile import old_copy
+from cinder_dmclone.reconcile import pins
 
 
 def decide(facts: Facts) -> Decision:
     """The next step for ``facts.stack``."""
     found = for_request(facts)
-    if facts.home and facts.stack.tags.lent and facts.row and (
-            found.step in (Verdict.REST, Verdict.WAIT, Verdict.WATCH)):
-        return loans.at_home(facts, facts.row, found)
+    if not facts.home or not facts.row or found.step not in (
+            Verdict.REST, Verdict.WAIT, Verdict.WATCH):
+        return found
+    if facts.stack.tags.snaps:
+        found = pins.at_home(facts, found)
+    if facts.stack.tags.lent:
+        found = loans.at_home(facts, facts.row, found)
     return found
 
 
 def for_request(facts: Facts) -> Decision:
-    """The same, without what other volumes need of a volume.
+    """The same, without what others need of a volume.
 
     Whether they can be helped is no matter of those who ask for this one.
     """
@@ -86,7 +91,7 @@ def _without_lv(facts: Facts) -> Decision:
 def _deleted(facts: Facts, row: rows.Row) -> Decision:
     concerned = (row.owner, row.source, row.offer)
     if facts.here in concerned or not facts.stack.tags.own or (
-            facts.stack.tags.lent):
+            facts.stack.tags.lent or facts.stack.tags.past):
         return old_copy.kept(facts, row) or Decision(
             Action.ERASE, 'the volume was deleted')
     return Decision(Verdict.REPORT, 'a deleted volume that was last owned by '
@@ -96,7 +101,7 @@ def _deleted(facts: Facts, row: rows.Row) -> Decision:
 def _elsewhere(facts: Facts, row: rows.Row) -> Decision:
     """The next step for an LV of a volume that is another LV."""
     stack = facts.stack
-    if stack.tags.lent:
+    if stack.tags.bars_front:
         return old_copy.decide(facts, row)
     if stack.tags.copy:
         return new_copy.decide(facts, row)

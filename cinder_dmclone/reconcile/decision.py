@@ -37,6 +37,8 @@ class Action(enum.Enum):
     WITHDRAW = 'take the offer back'
     REVOKE = 'forget a loan that has ended, or never came to be'
     DISCHARGE = 'write down where the volume went, in place of its loan'
+    RULE_OUT = 'make sure that a snapshot was never made'
+    UNPIN = 'forget a snapshot'
     ADOPT = 'become the owner that the row already names'
     RENAME = 'write down which volume it is by now'
     ASSEMBLE = 'put the clone together'
@@ -73,9 +75,19 @@ class Decision:
     hindrance: str = ''
     ask: Location | None = None
     lent: tuple[lv_tags.LoanTag, ...] = ()
+    snaps: tuple[lv_tags.SnapTag, ...] = ()
     make: frozenset[names.DeviceName] = frozenset()
     drop: frozenset[names.DeviceName] = frozenset()
     initiators: frozenset[str] = frozenset()
+
+
+_URGENCY: tuple[Step, ...] = (
+    Verdict.REPORT, Verdict.RETRY, Verdict.WAIT, Verdict.WATCH, Verdict.REST)
+
+
+def most_urgent(*verdicts: Decision) -> Decision:
+    """Of several verdicts about one LV, the first that counts most."""
+    return min(verdicts, key=lambda one: _URGENCY.index(one.step))
 
 
 def finished(stack: state.Stack) -> Decision | None:

@@ -15,6 +15,7 @@ from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile.observed import Facts
+from cinder_dmclone.reconcile import pins
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
 
@@ -43,6 +44,9 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
         stale = _stale_loan(facts, row, tag)
         if stale:
             return stale
+    unpin = pins.ended(facts)
+    if unpin:
+        return unpin
     if facts.lagging:
         return Decision(Action.CUT, 'the volume is this LV')
     if _gate_in_the_way(stack, row):

@@ -25,10 +25,7 @@ from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
 
-Loans = typing.Iterable[lv_tags.LoanTag]
-
-_URGENCY: tuple[decision.Step, ...] = (
-    Verdict.REPORT, Verdict.RETRY, Verdict.WAIT, Verdict.WATCH, Verdict.REST)
+Loans = typing.Sequence[lv_tags.LoanTag]
 
 
 def standing(facts: Facts, tag: lv_tags.LoanTag) -> Decision | None:
@@ -130,7 +127,8 @@ def serve(facts: Facts, loans: Loans) -> Decision:
     missing = stack.missing_loans(loans)
     if missing:
         return Decision(Action.LEND, lent=missing)
-    wait = Decision(Verdict.WAIT, 'it is lent')
+    wait = (Decision(Verdict.WAIT, 'it is lent') if loans
+            else Decision(Verdict.REST))
     if not stack.tags.source:
         left = stack.meta or stack.of_kind(names.Kind.CLONE, names.Kind.SOURCE)
         return Decision(Action.COMPLETE) if left else wait
@@ -171,9 +169,4 @@ def at_home(facts: Facts, row: rows.Row, found: Decision) -> Decision:
     missing = facts.stack.missing_loans(needing)
     if missing:
         return Decision(Action.LEND, lent=missing)
-    return most_urgent(*verdicts)
-
-
-def most_urgent(*verdicts: Decision) -> Decision:
-    """Of several verdicts about one LV, the first that counts most."""
-    return min(verdicts, key=lambda one: _URGENCY.index(one.step))
+    return decision.most_urgent(*verdicts)

@@ -8,8 +8,10 @@ import dataclasses
 import typing
 
 from cinder_dmclone.database import rows
+from cinder_dmclone.database.snapshots import SnapshotRow
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
@@ -28,7 +30,8 @@ class Facts:
     ``shown`` and ``agreed`` are the answers of peers that were asked, by
     node; ``silent`` has the LVs that were asked about in vain. ``borrowers``
     are the rows of other volumes that it was lent to. ``lender`` is the stack
-    that it hydrates from, if that is on this node.
+    that it hydrates from, if that is on this node. ``snapshots`` are the rows
+    of those that it is, or was to be.
     """
 
     node: NodeName
@@ -45,6 +48,8 @@ class Facts:
     borrowers: typing.Mapping[VolumeId, rows.Row] = dataclasses.field(
         default_factory=dict)
     lender: state.Stack | None = None
+    snapshots: typing.Mapping[SnapshotId, SnapshotRow] = dataclasses.field(
+        default_factory=dict)
 
     @property
     def here(self) -> Location:
@@ -93,9 +98,10 @@ class Rows:
     it looks like one.
     """
 
-    def __init__(self, found: typing.Iterable[rows.Row],
-                 node: NodeName) -> None:
+    def __init__(self, found: typing.Iterable[rows.Row], node: NodeName,
+                 snapshots: typing.Iterable[SnapshotRow] = ()) -> None:
         self._node = node
+        self._snapshots = {row.id: row for row in snapshots}
         self._found: dict[Location | VolumeId, list[rows.Row]] = (
             collections.defaultdict(list))
         for row in found:
@@ -126,6 +132,12 @@ class Rows:
         """Those of the volumes that a stack was lent to."""
         return {row.id: row for volume in stack.borrowers
                 for row in self._found.get(volume, ()) if row.id == volume}
+
+    def snapshots(self, stack: state.Stack) -> dict[SnapshotId, SnapshotRow]:
+        """Those of the snapshots that a stack is, or was to be."""
+        return {tag.snapshot: self._snapshots[tag.snapshot]
+                for tag in stack.tags.snaps
+                if tag.snapshot in self._snapshots}
 
 
 def foreign(row: rows.Row, node: NodeName) -> bool:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the old copy may go: what to do about an LV that is lent.
+"""When the old copy may go: what to do about an LV that is needed as it is.
 
-It goes when those it was lent to have said that they are complete, at the
-generation and in the volume group they had when they borrowed. Every doubt
-keeps it.
+It goes when it is no snapshot, and when those it was lent to have said that
+they are complete, at the generation and in the volume group they had when
+they borrowed. Every doubt keeps it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from cinder_dmclone.database import rows
 from cinder_dmclone import names
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
+from cinder_dmclone.reconcile.decision import most_urgent
 from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile.observed import Facts
+from cinder_dmclone.reconcile import pins
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
 
 
 def decide(facts: Facts, row: rows.Row) -> Decision:
-    """The next step for an LV that was lent and is not the volume."""
+    """The next step for an LV that others need, and that is not the volume.
+    """
     stack = facts.stack
     writers = stack.of_kind(*names.WRITERS)
     stale = None
@@ -31,18 +34,27 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
         stale = _stale_writers(stack, row, writers)
     if stale and stale.step is not Verdict.WAIT:
         return stale
-    return kept(facts, row) or stale or Decision(
-        Action.RELEASE, 'those it was lent to are complete')
+    needed = kept(facts, row) or stale
+    if not needed and not (stack.tags.lent or stack.tags.past):
+        return Decision(
+            Verdict.REPORT, f'it was a snapshot, and where the volume went '
+            f'is not known; the row says {row.owner}')
+    return needed or Decision(
+        Action.RELEASE, 'nobody needs it any more')
 
 
 def kept(facts: Facts, row: rows.Row) -> Decision | None:
-    """What to do about an LV for the sake of those it is lent to.
+    """What to do about an LV for the sake of those who need it as it is.
 
     A lender in the middle of a chain is named by no row: what it lent to
     tells. Who does not answer keeps nobody else from being served.
 
     :returns: None if nobody needs it
     """
+    pinned, unpinned = _pinned(facts)
+    for doubt in pinned:
+        if doubt.step is Action.RULE_OUT:
+            return doubt
     found, ended = [], []
     for tag in facts.stack.tags.lent:
         if tag.borrower == row.owner and facts.here == row.source and (
@@ -56,15 +68,24 @@ def kept(facts: Facts, row: rows.Row) -> Decision | None:
             found.append((tag, why))
         else:
             ended.append(tag)
-    if not found:
+    if not found and not pinned:
         return None
     if ended:
         return _forget(facts, row, ended[0])
+    if unpinned:
+        return pins.unpin(unpinned[0])
     serving = loans.serve(facts, [
         tag for tag, why in found if why.step is not Verdict.REPORT])
-    if serving.step is not Verdict.WAIT:
+    if serving.step not in (Verdict.WAIT, Verdict.REST):
         return serving
-    return loans.most_urgent(serving, *(why for _, why in found))
+    return most_urgent(serving, *pinned, *(why for _, why in found))
+
+
+def _pinned(facts: Facts) -> tuple[list[Decision], list[lv_tags.SnapTag]]:
+    """Why snapshots need it, and those that do not."""
+    found = {tag: pins.standing(facts, tag) for tag in facts.stack.tags.snaps}
+    return ([why for why in found.values() if why],
+            [tag for tag, why in found.items() if not why])
 
 
 def _forget(facts: Facts, row: rows.Row, tag: lv_tags.LoanTag) -> Decision:

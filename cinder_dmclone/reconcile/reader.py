@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 
+from cinder_dmclone.database.snapshots import SnapshotRow
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.reconcile import observed
@@ -41,12 +42,18 @@ class Reader:
         found = {row.id: row for row in store.find({*known, *(
             volume for stack in stacks for volume in (
                 VolumeId(stack.lv), *stack.volumes, *stack.borrowers))})}
-        read = observed.Rows(found.values(), node)
+        snapshots = self._snapshots(stacks)
+        read = observed.Rows(found.values(), node, snapshots)
         unnamed = [stack.lv for stack in stacks if not read.named(stack)]
         if unnamed:
             found |= {row.id: row for row in store.homes(node, unnamed)}
-            read = observed.Rows(found.values(), node)
+            read = observed.Rows(found.values(), node, snapshots)
         return read
+
+    def _snapshots(self, stacks: typing.Iterable[state.Stack]
+                   ) -> list[SnapshotRow]:
+        wanted = {tag.snapshot for stack in stacks for tag in stack.tags.snaps}
+        return self._world.snapshots.find(wanted) if wanted else []
 
     def facts(self, stack: state.Stack,
               found: observed.Rows) -> observed.Facts:
@@ -59,7 +66,7 @@ class Reader:
                   if source and source.local else None)
         return observed.Facts(
             node, stack, row, rivals, borrowers=found.borrowers(stack),
-            lender=lender,
+            lender=lender, snapshots=found.snapshots(stack),
             overdue=self._offers.overdue(stack.lv, row, now),
             standing=self._offers.standing(stack.lv, row, now))
 

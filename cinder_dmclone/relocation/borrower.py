@@ -100,7 +100,7 @@ def discard(world: World, volume_id: VolumeId, lv: LvUuid) -> None:
         raise exceptions.PeerRefused(
             node=world.settings.node, what='to destroy a copy',
             reason=f'{here} is more than a copy')
-    if stack.tags.lent or (stack.tags.generation > row.generation):
+    if stack.tags.bars_front or (stack.tags.generation > row.generation):
         raise exceptions.PeerRefused(
             node=world.settings.node, what='to destroy a copy',
             reason=f'{here} is lent, or ahead of the database')

@@ -30,6 +30,7 @@ from cinder_dmclone import names
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import lender
+from cinder_dmclone.relocation import pins
 from cinder_dmclone.relocation import room
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
@@ -37,7 +38,6 @@ from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import joint
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
-from cinder_dmclone import units
 from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
@@ -129,21 +129,13 @@ def _links(world: World, stack: Stack) -> int:
     return count
 
 
-def snap_tag(pin: snapshots.Pin) -> lv_tags.SnapTag:
-    """What an LV says of a snapshot that it is."""
-    snapshot = pin.snapshot
-    return lv_tags.SnapTag(pin.record.generation, snapshot.id,
-                           snapshot.volume,
-                           units.Bytes.from_gib(snapshot.size))
-
-
 def _lend(world: World, row: rows.Row, stack: Stack,
           pin: snapshots.Pin | None) -> lv_tags.LoanTag:
     copy, group = row.offer, world.host.group
     assert copy is not None
     tag = lv_tags.LoanTag(row.generation + 1, row.id, copy.node, copy.lv,
                           group.report().uuid, '')
-    tags: list[lv_tags.Tag] = [tag, *([snap_tag(pin)] if pin else [])]
+    tags: list[lv_tags.Tag] = [tag, *([pins.tag(pin)] if pin else [])]
     group.retag(names.data_lv(row.lv),
                 add=[lv_tags.print_tag(found) for found in tags])
     group.flush()

@@ -21,6 +21,7 @@ from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.relocation import room
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.service import connections
+from cinder_dmclone.service import snapshots
 from cinder_dmclone import units
 
 
@@ -131,4 +132,5 @@ ANSWERS: dict[type[messages.AnyRequest],
     messages.Notify: notify,
     messages.Prepare: prepare,
     messages.Show: show,
+    messages.TakeSnapshot: snapshots.take,
 }

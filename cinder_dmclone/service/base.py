@@ -84,10 +84,10 @@ class Service:
 
     def require_unoffered(self, row: rows.Row) -> None:
         """
-        :raises CannotServe: if the volume's server is being live-migrated
+        :raises LiveMigrated: if the volume's server is being live-migrated
         """
         if row.offer:
-            raise exceptions.CannotServe(
+            raise exceptions.LiveMigrated(
                 volume=row.id, node=self.node, reason='its server is being '
                 f'live-migrated to {row.offer.node}; try again afterwards')
 

@@ -40,11 +40,11 @@ def create(service: Service, volume_id: VolumeId, lv: LvUuid,
 
 
 def delete(service: Service, volume_id: VolumeId) -> None:
-    """Delete a volume's LV, also while it hydrates; idempotent.
+    """See that nobody uses a volume, nor will; idempotent.
 
-    One that another volume needs is left to the reconciler. While a volume
-    is being made nobody deletes it: Cinder asks for that when an attempt has
-    failed, and the next may be under way here.
+    The reconciler erases its LV when Cinder has deleted the row, and nobody
+    else needs it. While a volume is being made nobody deletes it: Cinder asks
+    for that when an attempt has failed, and the next may be under way here.
 
     :raises DeviceBusy: if it is in use; it is then left as it was
     """
@@ -57,19 +57,10 @@ def delete(service: Service, volume_id: VolumeId) -> None:
         if row.offer:
             row = coordinator.withdraw(world, row)
         stack = inspect.refresh(host, row.lv)
-        if stack.tags.lent:
-            teardown.close(host, stack)
-            if stack.tags.own and stack.tags.own.volume != row.id:
-                actions.rename(world, stack, row)
-            service.loop.enqueue(row.lv, schedule.SOONEST)
-            return
-        teardown.strip(host, stack)
-    # Nobody else touches a volume that is being deleted; other nodes'
-    # requests need not wait for the erasure.
-    teardown.erase(host, stack)
-    host.group.remove(names.data_lv(row.lv))
-    if row.source:
-        world.peers.notify(row.source.node, volume_id)
+        teardown.close(host, stack)
+        if stack.tags.own and stack.tags.own.volume != row.id:
+            actions.rename(world, stack, row)
+    service.loop.enqueue(row.lv, schedule.SOONEST)
 
 
 def extend(service: Service, volume_id: VolumeId, size_gib: int) -> None:

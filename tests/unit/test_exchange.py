@@ -43,6 +43,7 @@ class ExchangeTest(base.CloudTestCase):
         self.cloud.restart()
         self.cloud.settle()
         self.cloud.delete(self.other)
+        self.cloud.settle()
         self.assertEqual({}, self.a.group.volumes)
         _, path = self.cloud.attach(self.volume, self.a)
         self.cloud.settle()

@@ -89,6 +89,7 @@ class LostMetadataTest(base.CloudTestCase):
         self.cloud.detach(self.volume, attachment, self.b)
         self.b.meta_group.lost = True
         self.cloud.delete(self.volume)
+        self.cloud.settle()
         self.assertEqual({}, self.b.group.volumes)
         self.assertEqual(1, len(self.b.meta_group.volumes))
         self.b.meta_group.lost = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this driver cannot make leaves nothing that stays."""
+"""What the driver answers about snapshots that it cannot make or use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import uuid
 from tests.unit import base
 from tests.unit.fake import database  # noqa: F401  registers the objects
 
-from cinder.volume import manager  # noqa: E402
 from cinder_dmclone import driver  # noqa: E402
 from cinder_dmclone import exceptions  # noqa: E402
 
@@ -25,17 +24,17 @@ class RefusalTest(base.TestCase):
         super().setUp()
         self.driver = driver.DMCloneVolumeDriver.__new__(
             driver.DMCloneVolumeDriver)
-        self.manager: typing.Any = types.SimpleNamespace(
-            driver=self.driver,
-            driver_delete_snapshot=self.driver.delete_snapshot)
 
     def test_each_names_the_volume(self) -> None:
         for call, kind in (
-                (lambda: self.driver.create_snapshot(SNAPSHOT),
-                 exceptions.NoSnapshots),
                 (lambda: self.driver.create_volume_from_snapshot(
                     types.SimpleNamespace(id='new'), SNAPSHOT),
-                 exceptions.NoSnapshots),
+                 exceptions.NotFromSnapshot),
+                (lambda: self.driver.revert_to_snapshot(
+                    None, types.SimpleNamespace(id=VOLUME), SNAPSHOT),
+                 exceptions.NotFromSnapshot),
+                (lambda: self.driver.unmanage_snapshot(SNAPSHOT),
+                 exceptions.UnmanageRefused),
                 (lambda: self.driver.create_cloned_volume(
                     types.SimpleNamespace(id='new'),
                     types.SimpleNamespace(id=VOLUME)),
@@ -43,20 +42,6 @@ class RefusalTest(base.TestCase):
             with self.subTest(kind.__name__), (
                     self.assertRaisesRegex(kind, VOLUME)):
                 call()
-
-    def test_a_group_snapshot_can_be_deleted(self) -> None:
-        """Cinder's own code for groups, on top of this driver."""
-        group = types.SimpleNamespace(status='deleting')
-        made = manager.VolumeManager._create_group_snapshot_generic(
-            self.manager, None, group, [SNAPSHOT])
-        self.assertEqual(
-            ({'status': 'error'}, [{'id': SNAPSHOT.id, 'status': 'error'}]),
-            made)
-        gone = manager.VolumeManager._delete_group_snapshot_generic(
-            self.manager, None, group, [SNAPSHOT])
-        self.assertEqual(
-            ({'status': 'deleting'},
-             [{'id': SNAPSHOT.id, 'status': 'deleted'}]), gone)
 
 
 class LeftTest(base.CloudTestCase):

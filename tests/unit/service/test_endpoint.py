@@ -17,6 +17,7 @@ from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.messages import LvState
@@ -32,7 +33,8 @@ VALUES = {bool: True, dict[str, typing.Any]: {'host': 'b', 'x': [1, None]},
           Location | None: None, units.Bytes: units.Bytes(1 << 50),
           LvState: LvState.COPY, GroupUuid | None: 'group',
           Location: Location(NodeName('b@dmclone'), LvUuid('lv')),
-          str: 'text', GroupUuid: 'group', LvUuid: 'lv', VolumeId: 'volume'}
+          str: 'text', GroupUuid: 'group', LvUuid: 'lv', VolumeId: 'volume',
+          SnapshotId: 'snapshot'}
 
 
 class RequestTest(base.TestCase):

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a snapshot no longer needs an LV: its own row says so, or nobody does.
+
+A row that was deleted says so for good. One that knows of no LV may yet get
+one, from a change whose answer was lost: that is ruled out in the row first.
+"""
+
+from __future__ import annotations
+
+from cinder.objects.fields import SnapshotStatus
+
+from cinder_dmclone import names
+from cinder_dmclone.reconcile.decision import Action
+from cinder_dmclone.reconcile.decision import Decision
+from cinder_dmclone.reconcile.decision import most_urgent
+from cinder_dmclone.reconcile.decision import Verdict
+from cinder_dmclone.reconcile.observed import Facts
+from cinder_dmclone.stack import lv_tags
+
+# Those of a snapshot that may not have been made.
+_UNMADE = (SnapshotStatus.CREATING, SnapshotStatus.ERROR,
+           SnapshotStatus.DELETING, SnapshotStatus.ERROR_DELETING)
+
+
+def standing(facts: Facts, tag: lv_tags.SnapTag) -> Decision | None:
+    """Why a snapshot still needs this LV; None if it does not.
+
+    :returns: a verdict, or ``RULE_OUT`` if that has to be made sure of
+    """
+    row = facts.snapshots.get(tag.snapshot)
+    if row is None:
+        return Decision(
+            Verdict.REPORT, f'the database knows nothing of snapshot '
+            f'{tag.snapshot}, not even that it was deleted; this LV is kept')
+    if row.deleted:
+        return None
+    if row.unreadable:
+        return Decision(Verdict.REPORT, row.unreadable)
+    if row.record is None and row.status in _UNMADE:
+        return Decision(Action.RULE_OUT, 'the database does not know it',
+                        snaps=(tag,))
+    if row.record is None:
+        return Decision(
+            Verdict.REPORT, f'snapshot {tag.snapshot} is {row.status}, the '
+            'database does not say where; this LV is kept')
+    if row.at is None:
+        return None
+    if row.at != facts.here:
+        return Decision(
+            Verdict.REPORT, f'snapshot {tag.snapshot} is {row.at}, says the '
+            'database; this LV is kept')
+    if row.status == SnapshotStatus.DELETING:
+        return Decision(Verdict.WAIT, 'the snapshot is being deleted')
+    return Decision(Verdict.REST)
+
+
+def ended(facts: Facts) -> Decision | None:
+    """What to do about a pin of a volume's LV that has ended, or may have."""
+    for tag in facts.stack.tags.snaps:
+        why = standing(facts, tag)
+        if why is None:
+            return unpin(tag)
+        if why.step is Action.RULE_OUT:
+            return why
+    return None
+
+
+def unpin(tag: lv_tags.SnapTag) -> Decision:
+    """Forget a snapshot that is none.
+
+    An LV that is not the volume keeps its last such tag (``bars_front``).
+    """
+    return Decision(Action.UNPIN, f'snapshot {tag.snapshot} is no more',
+                    snaps=(tag,))
+
+
+def at_home(facts: Facts, found: Decision) -> Decision:
+    """What snapshots mean for the LV that is the volume.
+
+    :param found: what is known of the volume itself: nothing is to be done
+    """
+    stack = facts.stack
+    verdicts = [why for tag in stack.tags.snaps
+                for why in [standing(facts, tag)] if why]
+    writers = stack.of_kind(*names.WRITERS)
+    if verdicts and writers:
+        verdicts.append(Decision(
+            Verdict.REPORT, f'{writers[0]} writes what is a snapshot'))
+    return most_urgent(found, *verdicts)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A snapshot pins the LV that the volume is on: from then on it is frozen.
+
+The tag comes first, and goes last: what the row says is a snapshot has one.
+"""
+
+from __future__ import annotations
+
+from cinder_dmclone.database import rows
+from cinder_dmclone.database import snapshots
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone import names
+from cinder_dmclone.relocation import lender
+from cinder_dmclone.stack import consumers
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
+from cinder_dmclone import units
+from cinder_dmclone.world import World
+
+
+def pin(world: World, row: rows.Row, wanted: snapshots.Pin) -> None:
+    """Make the LV of a volume that nobody writes a snapshot.
+
+    The caller holds the volume's lock, and nothing is open on it. What fails
+    is undone by the reconciler, which makes sure first that it did.
+
+    :raises CannotCut: if somebody has it open
+    :raises RowChanged, DatabaseAway: see ``SnapshotStore.pin``
+    """
+    stack = inspect.refresh(world.host, row.lv)
+    lender.require_openers(world, row, stack)
+    consumers.flush(world.host, stack)
+    mark(world, row.lv, wanted)
+    world.snapshots.pin(wanted, row)
+
+
+def tag(wanted: snapshots.Pin) -> lv_tags.SnapTag:
+    """What an LV says of a snapshot that it is, or is to be."""
+    snapshot = wanted.snapshot
+    return lv_tags.SnapTag(wanted.record.generation, snapshot.id,
+                           snapshot.volume,
+                           units.Bytes.from_gib(snapshot.size))
+
+
+def mark(world: World, lv: LvUuid, wanted: snapshots.Pin) -> None:
+    """Write down durably that an LV is to be a snapshot."""
+    world.host.group.retag(names.data_lv(lv),
+                           add=[lv_tags.print_tag(tag(wanted))])
+    world.host.group.flush()
+
+
+def forget(world: World, lv: LvUuid, gone: lv_tags.SnapTag) -> None:
+    """Write down durably that an LV is not, or no longer, a snapshot."""
+    world.host.group.retag(names.data_lv(lv),
+                           remove=[lv_tags.print_tag(gone)])
+    world.host.group.flush()

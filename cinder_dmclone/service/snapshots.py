@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making a volume a snapshot, and forgetting one.
+
+Cinder sends both to the node that was the volume's home when it was asked,
+and a request may wait for long: fresh rows decide.
+"""
+
+from __future__ import annotations
+
+from cinder.objects.fields import SnapshotStatus
+from cinder.objects.fields import VolumeStatus
+
+from cinder_dmclone.database import rows
+from cinder_dmclone.database import snapshots
+from cinder_dmclone import deadlines
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import SnapshotId
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone import names
+from cinder_dmclone.peers import messages
+from cinder_dmclone.reconcile import schedule
+from cinder_dmclone.relocation import cut
+from cinder_dmclone.relocation import pins
+from cinder_dmclone.service.base import Service
+from cinder_dmclone.stack import state
+
+# Statuses in which no service of the control plane writes a volume: who reads
+# or writes it has a device of it.
+_UNWRITTEN = (VolumeStatus.AVAILABLE, VolumeStatus.RESERVED,
+              VolumeStatus.ATTACHING, VolumeStatus.DETACHING,
+              VolumeStatus.IN_USE, VolumeStatus.ERROR,
+              VolumeStatus.ERROR_DELETING, VolumeStatus.ERROR_EXTENDING,
+              VolumeStatus.ERROR_RESTORING, VolumeStatus.BACKING_UP,
+              VolumeStatus.UPLOADING)
+
+
+def create(service: Service, volume_id: VolumeId,
+           snapshot_id: SnapshotId) -> None:
+    """Make what a volume holds a snapshot, whoever uses it; idempotent.
+
+    It holds every write that was acknowledged before the call.
+
+    :raises NoSnapshot: if it cannot be made, or is not asked for any more
+    """
+    _take(service, messages.TakeSnapshot(volume_id, snapshot_id),
+          deadlines.SNAPSHOT_SECONDS, passed_on=False)
+
+
+def take(service: Service, request: messages.TakeSnapshot) -> None:
+    """The same for another node, which the volume has left."""
+    _take(service, request, service.world.settings.budget / 2, passed_on=True)
+
+
+def _take(service: Service, request: messages.TakeSnapshot,
+          seconds: float, passed_on: bool) -> None:
+    """Wait for a live migration without the lock: its end needs it."""
+    clock = service.world.clock
+    deadline = clock.monotonic() + seconds
+    while True:
+        try:
+            return service.at_home(request, _take_here, passed_on)
+        except exceptions.LiveMigrated:
+            if clock.monotonic() >= deadline:
+                raise
+        clock.sleep(schedule.SOONEST)
+
+
+def _take_here(service: Service, row: rows.Row,
+               request: messages.TakeSnapshot) -> None:
+    """The volume is of this node; its lock is held."""
+    world = service.world
+    try:
+        known = service.settled(row)
+        assert known.row is not None
+        row, stack = known.row, known.stack
+        service.require_unoffered(row)
+        snapshot = world.snapshots.get(request.snapshot)
+        reason = _hindrance(row, stack, snapshot)
+        if reason or snapshot is None:
+            raise exceptions.NoSnapshot(volume=row.id, node=service.node,
+                                        reason=reason)
+        if snapshot.at:
+            # The answer to an earlier request was lost.
+            return
+        pin = snapshots.Pin(snapshot, row.owner)
+        if _has_writer(row, stack):
+            cut.cut(world, row, pin)
+        else:
+            pins.pin(world, row, pin)
+    finally:
+        service.loop.enqueue(row.id)
+
+
+def _hindrance(row: rows.Row, stack: state.Stack,
+               snapshot: snapshots.SnapshotRow | None) -> str:
+    """Why a snapshot cannot be made."""
+    if snapshot is None or snapshot.deleted:
+        return 'the snapshot was deleted'
+    if snapshot.unreadable:
+        return snapshot.unreadable
+    if snapshot.status != SnapshotStatus.CREATING:
+        return f'the status of the snapshot is {snapshot.status}'
+    if snapshot.volume != row.id:
+        return f'it is one of volume {snapshot.volume}'
+    if row.migration_status not in rows.SETTLED_MIGRATION:
+        return f'the migration status of the volume is {row.migration_status}'
+    if stack.data is None or stack.tags.source and not stack.assembled:
+        return 'its devices cannot be put together'
+    return ''
+
+
+def _has_writer(row: rows.Row, stack: state.Stack) -> bool:
+    """Whether somebody writes, or has been told that he may.
+
+    A server that was stopped finds its device when it starts: nobody asks.
+    """
+    return bool(stack.of_kind(*names.WRITERS)
+                or any(found.connected for found in row.attachments)
+                or row.status not in _UNWRITTEN)
+
+
+def delete(service: Service, volume_id: VolumeId,
+           snapshot_id: SnapshotId) -> None:
+    """Have the node of a snapshot look until Cinder has deleted the row.
+
+    One that is away looks when it starts, and every node once a day.
+    """
+    world = service.world
+    row = world.snapshots.get(snapshot_id)
+    at = None if row is None or row.unreadable else row.at
+    if at and at.node != service.node:
+        world.peers.notify(at.node, volume_id)
+    else:
+        service.loop.enqueue(at.lv if at else volume_id, schedule.SOONEST)
