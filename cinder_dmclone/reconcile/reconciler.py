@@ -3,11 +3,14 @@
 
 Level-triggered: a pass looks at what is, ``decide`` names the next step, and
 the step is decided once more under the volume's lock before it is taken. A
-node with nothing in flight does not wake up: no query, no process.
+node with nothing in flight does not wake up but once a day, for a look at
+everything: no query, no process.
 """
 
 from __future__ import annotations
 
+import math
+import random
 import threading
 import typing
 
@@ -51,7 +54,13 @@ _PATIENT = (Verdict.WATCH, Verdict.REPORT)
 
 
 class Reconciler:
-    """The steps, and the thread that takes them."""
+    """The steps, and the thread that takes them.
+
+    :cvar everything_seconds: between two looks at everything; None: at the
+        start only
+    """
+
+    everything_seconds: float | None = schedule.EVERYTHING
 
     def __init__(self, world: World,
                  spawn: typing.Callable[..., None] | None = None) -> None:
@@ -111,11 +120,11 @@ class Reconciler:
             self.enqueue(lv)
 
     def _run(self) -> None:
-        everything, pause = True, schedule.SOONEST
+        everything, pause, due = True, schedule.SOONEST, math.inf
         while True:
             try:
                 self.run_once(everything)
-                everything, pause = False, schedule.SOONEST
+                pause = schedule.SOONEST
             except Exception as error:
                 # The loop must outlive any failure: it is what repairs them.
                 if isinstance(error, exceptions.DMCloneException):
@@ -125,13 +134,26 @@ class Reconciler:
                 self._world.clock.sleep(pause)
                 everything, pause = True, min(2 * pause, LONGEST_PAUSE)
                 continue
-            self._sleep()
+            if everything:
+                due = self._next_of_everything()
+            self._sleep(due)
+            everything = self._world.clock.monotonic() >= due
 
-    def _sleep(self) -> None:
+    def _next_of_everything(self) -> float:
+        if self.everything_seconds is None:
+            return math.inf
+        seconds = self.everything_seconds * random.uniform(
+            1 - schedule.JITTER, 1 + schedule.JITTER)
+        return self._world.clock.monotonic() + seconds
+
+    def _sleep(self, due: float) -> None:
+        """Sleep until the next look, or until one at everything is due."""
         with self._wake:
             now = self._world.clock.monotonic()
             first = self._schedule.first()
-            self._wake.wait(None if first is None else max(first - now, 0))
+            first = due if first is None else min(first, due)
+            self._wake.wait(None if math.isinf(first)
+                            else max(first - now, 0))
 
     # -- one pass -----------------------------------------------------------
 

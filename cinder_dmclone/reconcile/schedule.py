@@ -16,6 +16,10 @@ TOLD = 10.0
 LATEST = 60.0
 # What only people change needs no frequent look.
 SELDOM = 600.0
+# So often everything is looked at, also by a node with nothing in flight: what
+# Cinder deleted while no message reached it. Not by all nodes at once.
+EVERYTHING = 86400.0
+JITTER = 0.1
 # A lender that is back is noticed as soon.
 HYDRATING_LATEST = 10.0
 # One look at all LVs costs little more than one at a single LV: paths that

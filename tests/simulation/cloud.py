@@ -64,6 +64,8 @@ class Process(cloud.Process):
         # From when on it answers.
         self.serving = False
         super().__init__(node)
+        # Else no schedule would ever come to rest.
+        self.loop.everything_seconds = None
         self.loop._wake = typing.cast(
             typing.Any, scheduler_module.Condition(self.scheduler))
 
