@@ -24,6 +24,7 @@ from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.service import capacity
+from cinder_dmclone.service import births
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
 from cinder_dmclone.service import images
@@ -146,7 +147,8 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
 
     def create_volume_from_snapshot(self, volume: typing.Any,
                                     snapshot: typing.Any) -> None:
-        raise exceptions.NotFromSnapshot(volume=snapshot.volume_id)
+        """The commit has written all there is to write."""
+        births.from_snapshot(self._service, volume.id, snapshot.id)
 
     def snapshot_revert_use_temp_snapshot(self) -> bool:
         """Nothing is done that another snapshot would have to undo."""
@@ -155,11 +157,12 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     def revert_to_snapshot(self, context: typing.Any, volume: typing.Any,
                            snapshot: typing.Any) -> None:
         """Refused; Cinder's own would write the volume from a copy of it."""
-        raise exceptions.NotFromSnapshot(volume=volume.id)
+        raise exceptions.NoRevert(volume=volume.id)
 
     def create_cloned_volume(self, volume: typing.Any,
                              src_vref: typing.Any) -> None:
-        raise exceptions.NoClones(volume=src_vref.id)
+        """The commit has written all there is to write."""
+        births.clone(self._service, volume.id, src_vref.id)
 
     def extend_volume(self, volume: typing.Any, new_size: int) -> None:
         volumes.extend(self._service, volume.id, new_size)

@@ -41,15 +41,10 @@ class UnmanageRefused(DMCloneException):
                "changed.")
 
 
-class NotFromSnapshot(DMCloneException):
-    message = ("No volume is made from a snapshot of volume %(volume)s, nor "
-               "is it reverted: this driver cannot do that yet. Nothing was "
-               "changed.")
-
-
-class NoClones(DMCloneException):
-    message = ("Volume %(volume)s cannot be cloned: this driver makes no "
-               "volume from another. Nothing was changed.")
+class NoRevert(DMCloneException):
+    message = ("Volume %(volume)s is not reverted to a snapshot: this driver "
+               "cannot do that yet. Nothing was changed. Make a new volume "
+               "from the snapshot (openstack volume create --snapshot).")
 
 
 class DeviceBusy(DMCloneException):
@@ -133,6 +128,11 @@ class CannotRelocate(DMCloneException):
 class CannotCut(DMCloneException):
     message = ("Volume %(volume)s on %(node)s cannot go on in a copy of its "
                "own, so that what it was is kept as it is: %(reason)s")
+
+
+class CannotBear(DMCloneException):
+    message = ("Volume %(volume)s cannot be made on %(node)s of what it is to "
+               "begin as: %(reason)s")
 
 
 class NodeFull(CannotRelocate):

@@ -54,6 +54,12 @@ def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:
                   lambda fresh: f'its status is {fresh.status}')]
 
 
+def being_made() -> Condition:
+    """For a new volume, until Cinder says that it is made."""
+    return Condition(expects(models.Volume.status, rows.BEING_MADE),
+                     lambda fresh: f'its status is {fresh.status}')
+
+
 def _attachments(row: rows.Row,
                  purpose: rows.Purpose) -> typing.Iterator[Condition]:
     attachment = models.VolumeAttachment

@@ -24,6 +24,7 @@ ATTACH_STATUSES = (VolumeStatus.RESERVED, VolumeStatus.ATTACHING,
                    VolumeStatus.IN_USE)
 MIGRATE_STATUSES = (VolumeStatus.AVAILABLE, VolumeStatus.MAINTENANCE,
                     VolumeStatus.RETYPING)
+BEING_MADE = (VolumeStatus.CREATING, VolumeStatus.DOWNLOADING)
 SETTLED_MIGRATION = (None, VolumeMigrationStatus.ERROR,
                      VolumeMigrationStatus.SUCCESS)
 

@@ -186,6 +186,32 @@ class RowStore:
         return self._swap(row, 'commit', values, needed, owner.location.node,
                           pin)
 
+    def begin(self, row: rows.Row, copy: Location) -> rows.Row:
+        """Write down the LV that a volume is to be which is being made.
+
+        What its row has from another one, or of an earlier attempt, is left
+        behind but for the generation.
+
+        :raises RowChanged: if it is not being made any more
+        :raises DatabaseAway: if the outcome is not known
+        """
+        generation = 0 if row.unreadable else row.generation
+        record = ProviderId(generation, offer=copy)
+        return self._swap(row, 'begin', {'provider_id': str(record)},
+                          [conditions.being_made()])
+
+    def bear(self, row: rows.Row, source: Location) -> rows.Row:
+        """Make the offered LV a new volume, which hydrates from a source.
+
+        :raises RowChanged, DatabaseAway: see ``begin``
+        """
+        assert row.offer is not None
+        record = ProviderId(row.generation + 1, source=source)
+        return self._swap(
+            row, 'bear', {'provider_id': str(record),
+                          '_name_id': row.offer.lv},
+            [conditions.being_made()])
+
     def complete(self, row: rows.Row) -> rows.Row:
         """Write down that the volume no longer needs its source."""
         record = dataclasses.replace(row.record, source=None)
@@ -251,6 +277,9 @@ class RowStore:
         with contextlib.suppress(*changes.AWAY):
             hold = self._hold(row.id, needed) if needed else ()
         for condition, holds in zip(needed, hold):
+            if not holds and peer is None:
+                return exceptions.RowChanged(volume=row.id, step=step,
+                                             reason=condition.reason(fresh))
             if not holds:
                 return exceptions.CannotRelocate(
                     volume=row.id, node=row.node, peer=peer,

@@ -197,6 +197,50 @@ class Prepare(Request[str]):
             self.user, self.password)
 
 
+# -- a birth ----------------------------------------------------------------
+
+@dataclasses.dataclass(frozen=True)
+class Lent:
+    """What a new volume may read; without ``iqn`` it is on its own node.
+
+    :ivar size: in bytes; the LV may be larger
+    :ivar block: the logical block size in bytes
+    """
+
+    lender: Location
+    iqn: str
+    portal: str
+    size: units.Bytes
+    block: int
+    user: str
+    password: str = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lend(Request[Lent]):
+    """Lend what a volume is now, or its snapshot, to one that is being made.
+
+    :ivar volume: the source
+    :ivar snapshot: its id, or empty
+    :ivar borrower: the new volume
+    :ivar copy: the LV that its row offers
+    :ivar group: uuid of the volume group that has it
+    """
+
+    part = deadlines.CALL_PART
+    lock = Lock.CALL
+
+    volume: VolumeId
+    snapshot: SnapshotId
+    borrower: VolumeId
+    generation: int
+    copy: Location
+    group: GroupUuid
+    initiator: str
+
+
+# -- a live migration -------------------------------------------------------
+
 @dataclasses.dataclass(frozen=True)
 class HandOver(Request[None]):
     """Make the copy, on a node of this pool, the volume: a server writes."""

@@ -36,6 +36,8 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     if not stack.tags.own and not stack.tags.copy and row.source:
         return Decision(Verdict.REPORT, 'the LV has lost its tags; whether it '
                         'is complete is not known')
+    if stack.tags.copy and row.status in rows.BEING_MADE:
+        return Decision(Verdict.WAIT, 'Cinder makes the volume')
     if stack.tags.copy or not stack.tags.own:
         return Decision(Action.ADOPT, 'the row names this LV the volume')
     if stack.tags.own.volume != row.id:

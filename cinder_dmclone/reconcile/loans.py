@@ -23,7 +23,7 @@ from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone.stack import lv_tags
-from cinder_dmclone.stack.state import Stack
+from cinder_dmclone import units
 
 Loans = typing.Sequence[lv_tags.LoanTag]
 
@@ -42,8 +42,7 @@ def standing(facts: Facts, tag: lv_tags.LoanTag) -> Decision | None:
     if shown.group == tag.group and shown.state in (
             LvState.COPY, LvState.HYDRATING):
         return Decision(Verdict.WAIT, f'{tag.borrower} hydrates from here')
-    doubt = _doubt(facts.stack, tag.borrower, tag.generation, tag.group,
-                   shown)
+    doubt = _doubt(tag.borrower, tag.generation, tag.size, tag.group, shown)
     if doubt and shown.state is LvState.MISSING:
         return _without_borrower(facts, tag, doubt, shown.group == tag.group)
     return _kept(doubt) if doubt else None
@@ -84,7 +83,7 @@ def _without_borrower(facts: Facts, tag: lv_tags.LoanTag, doubt: str,
     owner = facts.shown.get(row.owner)
     if owner is None:
         return Decision(Question.SHOW, ask=row.owner)
-    left = _doubt(facts.stack, row.owner, row.generation, None, owner)
+    left = _doubt(row.owner, row.generation, tag.size, None, owner)
     return _kept(left) if left else None
 
 
@@ -94,10 +93,11 @@ def elsewhere(facts: Facts, row: rows.Row) -> bool:
             and row.migration_status in rows.SETTLED_MIGRATION)
 
 
-def _doubt(stack: Stack, who: Location, generation: int,
+def _doubt(who: Location, generation: int, size: units.Bytes,
            group: GroupUuid | None, shown: messages.Shown) -> str | None:
     """Why a node's statement does not prove this copy superfluous.
 
+    :param size: that of what was lent
     :param group: the volume group the node had when it borrowed
     """
     if shown.state is not LvState.COMPLETE:
@@ -107,9 +107,8 @@ def _doubt(stack: Stack, who: Location, generation: int,
                 f'{generation}')
     if group and shown.group != group:
         return f'{who.node} has another volume group than when it borrowed'
-    assert stack.data is not None
-    if shown.size < stack.data.size:
-        return f'{who} is smaller than this copy'
+    if shown.size < size:
+        return f'{who} is smaller than what was lent'
     return None
 
 
@@ -135,10 +134,10 @@ def serve(facts: Facts, loans: Loans) -> Decision:
     finished = decision.finished(stack)
     if finished:
         return finished
-    if facts.goes_on_here and not stack.queues:
+    if facts.read_here and not stack.queues:
         return Decision(Action.RECONNECT, 'reads would fail, not wait')
     if not stack.has_path:
-        if stack.queues and not facts.goes_on_here:
+        if stack.queues and not facts.read_here:
             return Decision(Action.PAUSE, 'the path to the lender is lost')
         return decision.without_path(stack)
     if facts.lender and facts.lender.tags.source:

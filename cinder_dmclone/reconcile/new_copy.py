@@ -41,6 +41,9 @@ def _offered(facts: Facts, row: rows.Row) -> Decision:
     the server's: a luksFormat on a disk that could not be read, for example.
     """
     stack = facts.stack
+    if row.node == facts.node:
+        # Whoever makes a copy of something here holds the lock meanwhile.
+        return Decision(Action.WITHDRAW, 'nobody works on it')
     if stack.write_waits:
         attachment = row.migration
         if attachment and attachment.attached:

@@ -15,6 +15,7 @@ from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 
 
@@ -69,11 +70,19 @@ class Facts:
 
     @property
     def goes_on_here(self) -> bool:
-        """Whether the volume reads this LV, and is on this node."""
-        return bool(self.row and not self.row.deleted and not self.home
-                    and self.row.node == self.node
-                    and any(tag.local and tag.volume == self.row.id
-                            for tag in self.stack.tags.lent))
+        """Whether the volume is on this node, and borrows from this LV."""
+        return bool(self.row and not self.home and self._reads_here(
+            tag for tag in self.stack.tags.lent if tag.volume == self.row.id))
+
+    @property
+    def read_here(self) -> bool:
+        """Whether a volume of this node borrows from this LV."""
+        return self._reads_here(self.stack.tags.lent)
+
+    def _reads_here(self, loans: typing.Iterable[lv_tags.LoanTag]) -> bool:
+        found = [self.row_of(tag.volume) for tag in loans if tag.local]
+        return any(row and not row.deleted and row.node == self.node
+                   for row in found)
 
     def row_of(self, volume: VolumeId) -> rows.Row | None:
         """The row of this volume, or of one that it was lent to."""

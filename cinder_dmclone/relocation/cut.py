@@ -132,9 +132,9 @@ def _links(world: World, stack: Stack) -> int:
 def _lend(world: World, row: rows.Row, stack: Stack,
           pin: snapshots.Pin | None) -> lv_tags.LoanTag:
     copy, group = row.offer, world.host.group
-    assert copy is not None
+    assert copy is not None and stack.data is not None
     tag = lv_tags.LoanTag(row.generation + 1, row.id, copy.node, copy.lv,
-                          group.report().uuid, '')
+                          group.report().uuid, '', stack.data.size)
     tags: list[lv_tags.Tag] = [tag, *([pins.tag(pin)] if pin else [])]
     group.retag(names.data_lv(row.lv),
                 add=[lv_tags.print_tag(found) for found in tags])
@@ -153,4 +153,4 @@ def _build(world: World, row: rows.Row, stack: Stack,
         world.host.group.report().block_size)
     return clones.build_here(
         world.host, tag.lv, lv_tags.CopyTag(tag.generation, row.id), source,
-        lv_tags.FrontTag(stack.known_as))
+        source.size, lv_tags.FrontTag(stack.known_as))

@@ -30,18 +30,18 @@ def lend(world: World, row: rows.Row, there: messages.Identity,
     """
     copy = row.offer
     assert copy is not None
+    size = world.host.group.report().lvs[names.data_lv(row.lv)].size
     tag = lv_tags.LoanTag(row.generation + 1, row.id, copy.node, copy.lv,
-                          there.group, there.initiator)
+                          there.group, there.initiator, size)
     world.host.group.retag(names.data_lv(row.lv), add=[lv_tags.print_tag(tag)])
     world.host.group.flush()
     stack = export(world, row.lv, tag)
-    assert stack.data is not None
     iqn = exports.loan_iqn(world.host, stack, tag)
     user, password = world.settings.credentials(iqn)
     return messages.Prepare(
         volume=row.id, generation=tag.generation, lv=copy.lv,
         lender=row.owner, iqn=iqn, portal=world.settings.portal,
-        size=stack.data.size, block=world.host.group.report().block_size,
+        size=size, block=world.host.group.report().block_size,
         user=user, password=password, group=there.group,
         front=purpose.server, gated=purpose.gated,
         seconds=world.settings.budget * deadlines.PREPARE_PART)

@@ -20,6 +20,7 @@ from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.relocation import room
 from cinder_dmclone.service.base import Service
+from cinder_dmclone.service import births
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import snapshots
 from cinder_dmclone import units
@@ -129,6 +130,7 @@ ANSWERS: dict[type[messages.AnyRequest],
     messages.FindRoom: find_room,
     messages.HandOver: hand_over,
     messages.Identify: identify,
+    messages.Lend: births.lend,
     messages.Notify: notify,
     messages.Prepare: prepare,
     messages.Show: show,

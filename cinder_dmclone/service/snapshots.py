@@ -83,7 +83,7 @@ def _take_here(service: Service, row: rows.Row,
             # The answer to an earlier request was lost.
             return
         pin = snapshots.Pin(snapshot, row.owner)
-        if _has_writer(row, stack):
+        if has_writer(row, stack):
             cut.cut(world, row, pin)
         else:
             pins.pin(world, row, pin)
@@ -109,7 +109,7 @@ def _hindrance(row: rows.Row, stack: state.Stack,
     return ''
 
 
-def _has_writer(row: rows.Row, stack: state.Stack) -> bool:
+def has_writer(row: rows.Row, stack: state.Stack) -> bool:
     """Whether somebody writes, or has been told that he may.
 
     A server that was stopped finds its device when it starts: nobody asks.

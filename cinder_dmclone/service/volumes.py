@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from cinder.objects.fields import VolumeStatus
 from oslo_utils import excutils
 
 from cinder_dmclone.database.provider_id import ProviderId
+from cinder_dmclone.database import rows
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
@@ -19,8 +19,6 @@ from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import teardown
 from cinder_dmclone import units
-
-_BEING_MADE = (VolumeStatus.CREATING, VolumeStatus.DOWNLOADING)
 
 
 def create(service: Service, volume_id: VolumeId, lv: LvUuid,
@@ -51,7 +49,7 @@ def delete(service: Service, volume_id: VolumeId) -> None:
     world, host = service.world, service.host
     with service.locked(volume_id):
         row = world.rows.get(volume_id)
-        if row is None or row.deleted or row.status in _BEING_MADE:
+        if row is None or row.deleted or row.status in rows.BEING_MADE:
             return
         service.require_home(row)
         if row.offer:

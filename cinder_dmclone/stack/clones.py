@@ -23,14 +23,16 @@ from cinder_dmclone import units
 
 def build(host: Host, lv: LvUuid,
           tags: tuple[lv_tags.CopyTag, lv_tags.SourceTag],
-          source: initiator.Source, front: bool) -> None:
+          source: initiator.Source, front: bool,
+          size: units.Bytes | None = None) -> None:
     """Make a copy that can be read and written at once; nothing hydrates.
 
     :param tags: what the data LV says of itself
     :param front: whether a front of it is made
+    :param size: its own, if that is more than the source's
     :raises LoginFailed, SourceMismatch: if the lender cannot be reached
     """
-    _create(host, lv, *tags)
+    _create(host, lv, size or source.size, *tags)
     disk = host.initiator.login(source, deadlines.LOGIN_SECONDS)
     stack = inspect.refresh(host, lv)
     _apply_source(host, stack, disk.devnum)
@@ -41,12 +43,15 @@ def build(host: Host, lv: LvUuid,
 
 
 def build_here(host: Host, lv: LvUuid, copy: lv_tags.CopyTag,
-               source: lv_tags.SourceTag, front: lv_tags.FrontTag) -> Stack:
+               source: lv_tags.SourceTag, size: units.Bytes,
+               *others: lv_tags.Tag) -> Stack:
     """Make a copy of an LV of this node, which lends to it already.
 
-    Nobody uses it yet: ``front`` has the names of those who use the lender.
+    Nobody uses it yet.
+
+    :param size: its own
     """
-    _create(host, lv, copy, source, front)
+    _create(host, lv, size, copy, source, *others)
     stack = inspect.refresh(host, lv)
     _apply_source(host, stack, None)
     stack = _apply_clone(host, stack)
@@ -54,11 +59,11 @@ def build_here(host: Host, lv: LvUuid, copy: lv_tags.CopyTag,
     return inspect.refresh(host, lv)
 
 
-def _create(host: Host, lv: LvUuid, copy: lv_tags.CopyTag,
+def _create(host: Host, lv: LvUuid, size: units.Bytes, copy: lv_tags.CopyTag,
             source: lv_tags.SourceTag, *others: lv_tags.Tag) -> None:
     raw = lv_tags.MetadataTag(copy.volume, lv, 0, source.iqn)
     host.group.create(
-        names.data_lv(lv), source.size,
+        names.data_lv(lv), size,
         [lv_tags.print_tag(tag) for tag in (copy, source, *others)])
     host.meta_group.create(
         names.meta_lv(lv),

@@ -41,8 +41,16 @@ def consumer_table(stack: state.Stack) -> table.Table:
 def consume(host: Host, stack: state.Stack, name: names.DeviceName) -> None:
     """Make a consumer device."""
     refuse_discards(host, stack)
-    host.dm.apply(str(name), consumer_table(stack),
+    host.dm.apply(str(name), _table(stack, name),
                   readonly=name.kind is names.Kind.LOAN)
+
+
+def _table(stack: state.Stack, name: names.DeviceName) -> table.Table:
+    found = consumer_table(stack)
+    tag = next((tag for tag in stack.tags.lent if tag.lv == name.borrower),
+               None)
+    # What was added since it was lent is nothing to the borrower.
+    return found.first(tag.size.to_sectors()) if tag else found
 
 
 def refuse_discards(host: Host, stack: state.Stack) -> None:

@@ -76,7 +76,8 @@ class LoanTag:
     this one is, too, if it moves, and another one otherwise. ``group`` is the
     uuid of the borrower's volume group: a node that was
     installed anew under its old name is another borrower. Without
-    ``initiator`` the borrower is on this node.
+    ``initiator`` the borrower is on this node. It reads the first ``size``
+    bytes: the LV may be extended.
     """
 
     kind: typing.ClassVar[str] = 'lent'
@@ -86,6 +87,7 @@ class LoanTag:
     lv: LvUuid
     group: GroupUuid
     initiator: str
+    size: Bytes
 
     @property
     def borrower(self) -> Location:

@@ -70,7 +70,7 @@ class Move:
         self._copy = lv_tags.CopyTag(2, volume)
         self._loan = lv_tags.LoanTag(
             2, volume, self._node, new, self.host.group.report().uuid,
-            self.host.initiator.name())
+            self.host.initiator.name(), self._size)
 
     @property
     def _node(self) -> NodeName:

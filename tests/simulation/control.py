@@ -16,6 +16,7 @@ from oslo_serialization import jsonutils
 from cinder_dmclone.peers import client
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import cut
+from cinder_dmclone.service import births
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import images
 from cinder_dmclone.service import migrate
@@ -200,7 +201,9 @@ class Api:
 
     def delete(self) -> None:
         row = self.tables.volumes[self.volume]
-        if row['status'] != 'deleting':
+        if row['status'] == 'error':
+            row['status'] = 'deleting'
+        elif row['status'] != 'deleting':
             row = self._begin('delete', 'deleting')
         if row['deleted']:
             return
@@ -229,6 +232,28 @@ class Api:
                     # An offer whose answer was lost may come late.
                     process.loop.enqueue(known.row.lv, schedule.SELDOM)
         self._call('cut', manager)
+
+    def bear(self, source: str) -> None:
+        """``openstack volume create --source``, once Cinder has a node."""
+        row = self.tables.volumes[self.volume]
+
+        def manager(process: cloud_module.Process) -> None:
+            try:
+                births.clone(process.service, self.volume, source)
+            except cloud_module.ANSWERS:
+                row['status'] = 'error'
+                raise
+            process.check_alive()
+            row['status'] = 'available'
+        try:
+            self._call('create', manager, once=True)
+        except Refused:
+            # As cinder-volume does that starts (``init_host``).
+            self.cloud.scheduler.sleep(TIMEOUT)
+            if row['status'] == 'available':
+                return
+            row['status'] = 'error'
+            raise
 
     def extend(self) -> None:
         row = self._begin('extend', 'extending')

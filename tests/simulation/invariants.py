@@ -164,7 +164,7 @@ class Rest:
         lvs: dict[str, set[str]] = {}
         for truth in self.truth.all:
             row = self.cloud.row(truth.volume)
-            if not row.deleted:
+            if not row.deleted and not truth.unborn:
                 self._check_volume(row)
                 lvs.setdefault(row.node, set()).add(names.data_lv(row.lv))
         for node in self.cloud.nodes.values():

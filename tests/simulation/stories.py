@@ -20,7 +20,6 @@ ENDINGS = ('success', 'success', 'early', 'quiet', 'never', 'held', 'split')
 
 LATE_SECONDS = 200.0
 MEETING_SECONDS = 1000.0
-BIRTH_TRIES = 10
 PART_SECONDS = 400.0
 
 Step = tuple[str, ...]
@@ -88,6 +87,9 @@ BASE = {
     'cut served': base('attach x, fill, cut, flush, wait 3, detach, '
                        'attach a'),
     'birth home': base('birth b, attach a, wait 30, detach'),
+    'birth in use': base('attach a, fill, birth a, flush, wait 3, detach, '
+                         'attach b, delete'),
+    'birth chain here': base('attach b, part a b, birth b, wait 3'),
     'birth': base('migrate b, birth a, delete'),
     'birth chain': base('migrate b, part a b, birth c, delete'),
     'birth away': base('birth b, attach c, wait 3, detach'),
@@ -291,15 +293,7 @@ class Teller:
 
     def _birth(self, host: str) -> None:
         """Another volume begins as what this one is."""
-        for _ in range(BIRTH_TRIES):
-            try:
-                born = births.bear(self.cloud, self.truth, self._node(host))
-            except births.NotNow as error:
-                self.cloud.note(f'no birth: {error}')
-                self.cloud.scheduler.sleep(20.0)
-            else:
-                self.truth.born.append(born)
-                return
+        births.bear(self.cloud, self.truth, self._node(host))
 
     def _wait(self, seconds: str) -> None:
         self.cloud.scheduler.sleep(float(seconds))
@@ -336,7 +330,7 @@ class Teller:
         """One server keeps the volume; what others left is cleaned up."""
         # What is late arrives.
         self.cloud.scheduler.sleep(LATE_SECONDS)
-        self._delete_born(lambda born: born.kept is not None)
+        self._delete_born(lambda born: born.unborn or born.kept is not None)
         row = self.api.tables.volumes[self.api.volume]
         if row['status'] in ('deleting', 'deleted') or (
                 self.truth.kept is not None):

@@ -57,6 +57,8 @@ class Truth:
         # it knows those that began as what it was.
         self.main = True
         self.born: list[Truth] = []
+        # It is being made, or was not made.
+        self.unborn = False
         # Somebody took attachments away under a server: it may see errors.
         self.meddled = False
         # LVs that went with the disks of their node, and what is left of a
@@ -85,10 +87,12 @@ class Truth:
     def lose_disks(self, node: cloud_module.Node) -> None:
         """A node's disks are about to be lost."""
         row = self.cloud.row(self.volume)
-        if not row.deleted and row.status != 'deleting':
-            self._mourn({Location(node.name, uuid)
-                         for uuid in map(names.lv_uuid, node.group.volumes)
-                         if uuid})
+        lost = {Location(node.name, uuid)
+                for uuid in map(names.lv_uuid, node.group.volumes) if uuid}
+        if self.unborn:
+            self.lost |= lost
+        elif not row.deleted and row.status != 'deleting':
+            self._mourn(lost)
 
     def _mourn(self, lost: set[Location]) -> None:
         chains = [self._chain(head) for head in self._heads()]
@@ -200,7 +204,7 @@ class Truth:
         :param durable: as it would be if every node lost power now
         """
         row = self.cloud.row(self.volume)
-        if row.deleted or row.status == 'deleting':
+        if row.deleted or row.status == 'deleting' or self.unborn:
             return
         if self._mourns():
             return

@@ -43,7 +43,7 @@ OWN_X = lv_tags.OwnTag(1, VOLUME)
 OWN_Y = lv_tags.OwnTag(2, VOLUME)
 COPY_Y = lv_tags.CopyTag(2, VOLUME)
 FROM_X = lv_tags.SourceTag(A, X, 'iqn.x', 'a:3260', SIZE, 512)
-LENT_Y = lv_tags.LoanTag(2, VOLUME, B, Y, 'group of b', 'iqn.b')
+LENT_Y = lv_tags.LoanTag(2, VOLUME, B, Y, 'group of b', 'iqn.b', SIZE)
 
 AT_A = rows.Row(VOLUME, f'{A}#p', X, 1, 'available', None, '1', False)
 OFFERED = dataclasses.replace(AT_A, status='reserved',

@@ -43,7 +43,7 @@ from tests.unit.test_decide import Y
 OTHER = '00000000-0000-0000-0000-00000000000f'
 Z = '00000000-0000-0000-0000-000000000003'
 CZ = Location('c@x', Z)
-LENT_Z = lv_tags.LoanTag(6, OTHER, 'c@x', Z, 'group of c', 'iqn.c')
+LENT_Z = lv_tags.LoanTag(6, OTHER, 'c@x', Z, 'group of c', 'iqn.c', SIZE)
 HYDRATING_Z = dataclasses.replace(AT_A, id=OTHER, host='c@x#p', name_id=Z,
                                   provider_id=f'6;from={AX}')
 

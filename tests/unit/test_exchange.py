@@ -10,6 +10,7 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.stack import lv_tags
+from cinder_dmclone import units
 from tests.unit import base
 from tests.unit.fake import ports
 
@@ -109,7 +110,7 @@ class ExchangeTest(base.CloudTestCase):
         loan = lv_tags.LoanTag(
             6, VolumeId(str(uuid.uuid4())), self.c.name,
             LvUuid(str(uuid.uuid4())), self.c.group.uuid,
-            self.c.initiator.name())
+            self.c.initiator.name(), units.Bytes.from_gib(1))
         self.cloud.db.volume(loan.volume, f'{self.c.name}#pool',
                              provider_id='6', _name_id=loan.lv)
         # It had been moved before, more often than what its id has now.

@@ -12,6 +12,7 @@ import uuid
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.stack import lv_tags
+from cinder_dmclone.units import Bytes
 from tests.unit import base
 
 LVM_TAG = re.compile(r'[A-Za-z0-9_+./=!:&#][A-Za-z0-9_+./=!:&#-]*')
@@ -61,7 +62,8 @@ class TagTest(base.TestCase):
                 self.assertLess(len(text), 1024)
 
     def test_borrower_is_a_location_of_the_row(self) -> None:
-        tag = lv_tags.LoanTag(3, 'v', 'b.example.org@x', 'lv', 'g', 'iqn.i')
+        tag = lv_tags.LoanTag(3, 'v', 'b.example.org@x', 'lv', 'g', 'iqn.i',
+                              Bytes(1))
         found = lv_tags.parse_tag(lv_tags.print_tag(tag))
         assert isinstance(found, lv_tags.LoanTag)
         self.assertEqual(Location('b.example.org@x', 'lv'),
@@ -101,7 +103,8 @@ class TagsTest(base.TestCase):
 
     def test_sorted_by_meaning(self) -> None:
         own = lv_tags.OwnTag(4, 'v')
-        lent = [lv_tags.LoanTag(5, 'v', 'b@x', lv, 'g', 'i') for lv in 'yz']
+        lent = [lv_tags.LoanTag(5, 'v', 'b@x', lv, 'g', 'i', Bytes(1))
+                for lv in 'yz']
         source = lv_tags.SourceTag('a@x', 'x', 'iqn', '192.0.2.1:3260', 1, 512)
         found = self.parse(own, *lent, source)
         self.assertEqual((own, None, source, tuple(lent)),
@@ -124,11 +127,12 @@ class TagsTest(base.TestCase):
         found = self.parse(lv_tags.CopyTag(5, 'v'))
         self.assertEqual((4, 'v'), (found.generation, found.volume))
         own = lv_tags.OwnTag(3, 'v')
-        found = self.parse(own, lv_tags.LoanTag(5, 'v', 'b@x', 'y', 'g', 'i'))
+        found = self.parse(own, lv_tags.LoanTag(
+            5, 'v', 'b@x', 'y', 'g', 'i', Bytes(1)))
         self.assertEqual((4, 'v'), (found.generation, found.volume))
 
     def test_a_loan_to_another_volume_is_about_that_one(self) -> None:
-        other = lv_tags.LoanTag(6, 'another', 'b@x', 'y', 'g', 'i')
+        other = lv_tags.LoanTag(6, 'another', 'b@x', 'y', 'g', 'i', Bytes(1))
         found = self.parse(lv_tags.OwnTag(1, 'v'), other)
         self.assertEqual((1, 'v'), (found.generation, found.volume))
         self.assertIsNone(self.parse(other).volume)

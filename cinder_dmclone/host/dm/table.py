@@ -254,6 +254,13 @@ class Table:
         """Size of the device."""
         return sum((segment.length for segment in self.segments), Sectors(0))
 
+    def first(self, length: Sectors) -> Table:
+        """So much of it from the beginning, if there is as much."""
+        return Table(tuple(
+            dataclasses.replace(segment, length=min(
+                segment.length, Sectors(length - segment.start)))
+            for segment in self.segments if segment.start < length))
+
     @property
     def queues(self) -> bool:
         """Whether I/O waits while a multipath device has no path."""

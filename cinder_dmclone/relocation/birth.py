@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A birth: a new volume begins as what another one is, or was.
+
+Its LV borrows from one that nobody writes, on this node or another::
+
+    node of the source                         node of the new volume
+    ------------------                         ----------------------
+                                               offer     CAS: its row names
+                                                         the LV to be
+    lend      tag, flush, export  <----------  ask for it
+                                               build
+                                               commit    CAS: its row names
+                                                         LV and source
+                                               adopt, hydrate, finish
+
+The row of the new volume is the only one that is changed. Until the commit it
+may be made on another node instead: each attempt has an LV of its own.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from oslo_log import log as logging
+
+from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
+from cinder_dmclone.host.iscsi import initiator
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import SnapshotId
+from cinder_dmclone import names
+from cinder_dmclone.peers import messages
+from cinder_dmclone.relocation import borrower
+from cinder_dmclone.relocation import lender
+from cinder_dmclone.relocation import room
+from cinder_dmclone.stack import clones
+from cinder_dmclone.stack import consumers
+from cinder_dmclone.stack import exports
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
+from cinder_dmclone.stack.state import Stack
+from cinder_dmclone import units
+from cinder_dmclone.world import World
+
+LOG = logging.getLogger(__name__)
+
+
+def begin(world: World, row: rows.Row) -> rows.Row:
+    """Write down the LV that a new volume is to be; the row as it is now.
+
+    The caller holds the new volume's lock, here and in what follows.
+
+    :raises CannotBear: if there is no room
+    :raises RowChanged: if it is not being made here any more
+    :raises DatabaseAway: if the outcome is not known
+    """
+    host, size = world.host, units.Bytes.from_gib(row.size)
+    reason = room.too_large(world.settings, size)
+    if reason:
+        raise _cannot(world, row, reason)
+    room.require(host, host.group.report(), size)
+    copy = Location(world.settings.node, LvUuid(str(uuid.uuid4())))
+    return world.rows.begin(row, copy)
+
+
+def request(world: World, row: rows.Row, source: rows.Row,
+            snapshot: SnapshotId) -> messages.Lend:
+    """What the node of the source is to be asked.
+
+    :param snapshot: its id; empty for what the source is now
+    """
+    assert row.offer is not None
+    return messages.Lend(
+        volume=source.id, snapshot=snapshot, borrower=row.id,
+        generation=row.generation + 1, copy=row.offer,
+        group=world.host.group.report().uuid,
+        initiator=world.host.initiator.name())
+
+
+def lend(world: World, stack: Stack, size: units.Bytes,
+         asked: messages.Lend) -> messages.Lent:
+    """Lend an LV of this node to a volume that is being made.
+
+    The caller holds the lock of the volume that the LV is of.
+
+    :param size: as much of it as there is of the source
+    :raises PeerRefused: if the new volume's row does not ask for it, or if
+        the LV is written
+    """
+    settings = world.settings
+    row = world.rows.get(asked.borrower)
+    if (not row or row.deleted or row.offer != asked.copy
+            or row.generation + 1 != asked.generation):
+        raise _refused(world, f'the database does not offer {asked.copy}')
+    if stack.data is None or stack.tags.source and not stack.assembled:
+        raise _refused(world, f'LV {stack.lv} is not put together')
+    if stack.of_kind(*names.WRITERS):
+        raise _refused(world, f'LV {stack.lv} is still written')
+    here = asked.copy.node == settings.node
+    tag = lv_tags.LoanTag(
+        asked.generation, asked.borrower, asked.copy.node, asked.copy.lv,
+        asked.group, '' if here else asked.initiator, size)
+    if tag not in stack.tags.lent:
+        world.host.group.retag(names.data_lv(stack.lv),
+                               add=[lv_tags.print_tag(tag)])
+        world.host.group.flush()
+    # It must not lose on a power cut what the copy has already.
+    consumers.flush(world.host, stack)
+    stack = lender.export(world, stack.lv, tag)
+    iqn = '' if here else exports.loan_iqn(world.host, stack, tag)
+    user, password = settings.credentials(iqn) if iqn else ('', '')
+    return messages.Lent(
+        lender=Location(settings.node, stack.lv), iqn=iqn,
+        portal='' if here else settings.portal, size=size,
+        block=world.host.group.report().block_size, user=user,
+        password=password)
+
+
+def _refused(world: World, reason: str) -> exceptions.PeerRefused:
+    return exceptions.PeerRefused(
+        node=world.settings.node, what='to lend to a new volume',
+        reason=reason)
+
+
+def finish(world: World, row: rows.Row, lent: messages.Lent) -> rows.Row:
+    """Build what was begun, and make it the volume.
+
+    :returns: the row as it is then
+    :raises CannotBear: if what was lent does not fit
+    :raises LoginFailed, SourceMismatch: if the lender cannot be reached
+    :raises RowChanged, DatabaseAway: see ``begin``
+    """
+    assert row.offer is not None
+    lv, size = row.offer.lv, units.Bytes.from_gib(row.size)
+    here = world.host.group.report().block_size
+    if lent.block != here:
+        raise _cannot(
+            world, row, f'the disks of {lent.lender.node} have '
+            f'{lent.block}-byte blocks, those of {world.settings.node} {here}')
+    if lent.size > size:
+        raise _cannot(world, row, f'its source has {lent.size} bytes, more '
+                      f'than its own {size}')
+    copy = lv_tags.CopyTag(row.generation + 1, row.id)
+    source = lv_tags.SourceTag(
+        lent.lender.node, lent.lender.lv, lent.iqn, lent.portal, lent.size,
+        lent.block)
+    if source.local:
+        clones.build_here(world.host, lv, copy, source, size)
+    else:
+        clones.build(world.host, lv, (copy, source), initiator.Source(
+            lent.iqn, lent.portal, lent.lender.lv, lent.size, lent.block,
+            lent.user, lent.password), front=False, size=size)
+    row = world.rows.bear(row, lent.lender)
+    LOG.info('Volume %(volume)s begins as %(source)s.',
+             {'volume': row.id, 'source': lent.lender})
+    return row
+
+
+def adopt(world: World, row: rows.Row) -> None:
+    """Begin to hydrate; what fails is done when Cinder has made the volume.
+
+    There is no way back any more: Cinder must not make it elsewhere.
+    """
+    try:
+        borrower.adopt(world, inspect.refresh(world.host, row.lv), row)
+    except exceptions.DMCloneException as error:
+        LOG.warning('Volume %(volume)s is left to the reconciler: %(error)s',
+                    {'volume': row.id, 'error': error.msg})
+
+
+def _cannot(world: World, row: rows.Row,
+            reason: str) -> exceptions.CannotBear:
+    return exceptions.CannotBear(volume=row.id, node=world.settings.node,
+                                 reason=reason)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""New volumes that begin as another volume, or as a snapshot."""
+
+from __future__ import annotations
+
+from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import SnapshotId
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone.peers import messages
+from cinder_dmclone.relocation import birth
+from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.relocation import cut
+from cinder_dmclone.service.base import Service
+from cinder_dmclone.service import snapshots
+from cinder_dmclone.stack import inspect
+from cinder_dmclone import units
+
+
+def clone(service: Service, volume_id: VolumeId, source: VolumeId) -> None:
+    """Make a volume that begins as what another one is now.
+
+    :raises CannotBear: if the other is not of this backend, or does not fit
+    :raises NoRoom: if this node has none
+    """
+    row = service.row(source)
+    _bear(service, volume_id, row, SnapshotId(''), row.node)
+
+
+def from_snapshot(service: Service, volume_id: VolumeId,
+                  snapshot: SnapshotId) -> None:
+    """Make a volume that begins as a snapshot.
+
+    :raises CannotBear, NoRoom: see ``clone``
+    """
+    found = service.world.snapshots.get(snapshot)
+    if found is None or found.deleted or not found.at:
+        raise exceptions.CannotBear(
+            volume=volume_id, node=service.node,
+            reason=f'snapshot {snapshot} is on no node')
+    source = service.world.rows.get(found.volume)
+    if source is None:
+        raise service.unknown(found.volume)
+    _bear(service, volume_id, source, snapshot, found.at.node)
+
+
+def _bear(service: Service, volume_id: VolumeId, source: rows.Row,
+          snapshot: SnapshotId, lender: NodeName) -> None:
+    world = service.world
+    with service.locked(volume_id):
+        row = service.row(volume_id)
+        service.require_home(row)
+        if lender.partition('@')[2] != world.settings.backend:
+            raise exceptions.CannotBear(
+                volume=volume_id, node=service.node,
+                reason=f'its source is on {lender or "no node"}, which is '
+                'not of this backend')
+        try:
+            row = birth.begin(world, row)
+            with coordinator.undone(world, row):
+                row = birth.finish(world, row, _lent(
+                    service, birth.request(world, row, source, snapshot),
+                    lender))
+            birth.adopt(world, row)
+        finally:
+            service.loop.enqueue(volume_id)
+            if lender == service.node:
+                service.loop.enqueue(source.id)
+            else:
+                world.peers.notify(lender, source.id)
+
+
+def _lent(service: Service, request: messages.Lend,
+          lender: NodeName) -> messages.Lent:
+    if lender != service.node:
+        return service.world.peers.ask(lender, request)
+    with service.locked(request.volume):
+        return lend(service, request)
+
+
+def lend(service: Service, request: messages.Lend) -> messages.Lent:
+    """Lend to a volume that is being made; the source's lock is held.
+
+    What is written is cut first: the new volume begins as what the source is
+    at that moment.
+    """
+    try:
+        if request.snapshot:
+            return _lend_snapshot(service, request)
+        return _lend_volume(service, request)
+    finally:
+        service.loop.enqueue(request.volume)
+
+
+def _lend_snapshot(service: Service, request: messages.Lend) -> messages.Lent:
+    found = service.world.snapshots.get(request.snapshot)
+    if (found is None or found.deleted or not found.at
+            or found.at.node != service.node or found.status == 'deleting'):
+        raise _refused(service, f'snapshot {request.snapshot} is not here, '
+                       'or is being deleted')
+    stack = inspect.refresh(service.host, found.at.lv)
+    tag = next((tag for tag in stack.tags.snaps if tag.snapshot == found.id),
+               None)
+    if tag is None:
+        raise _refused(service, f'LV {found.at.lv} does not say that it is '
+                       f'snapshot {found.id}')
+    return birth.lend(service.world, stack, tag.size, request)
+
+
+def _lend_volume(service: Service, request: messages.Lend) -> messages.Lent:
+    row = service.row(request.volume)
+    service.require_home(row)
+    known = service.settled(row)
+    assert known.row is not None
+    service.require_unoffered(known.row)
+    stack = known.stack
+    if snapshots.has_writer(known.row, stack):
+        cut.cut(service.world, known.row)
+        stack = inspect.refresh(service.host, stack.lv)
+    if stack.data is None:
+        raise _refused(service, f'LV {stack.lv} is missing')
+    return birth.lend(service.world, stack,
+                      units.Bytes.from_gib(row.size), request)
+
+
+def _refused(service: Service, reason: str) -> exceptions.PeerRefused:
+    return exceptions.PeerRefused(
+        node=service.node, what='to lend to a new volume', reason=reason)

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""New volumes that begin as another volume, or as a snapshot."""
+
+from __future__ import annotations
+
+import typing
+import uuid
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import names
+from cinder_dmclone.service import births
+from cinder_dmclone.service import snapshots
+from cinder_dmclone.service import volumes
+from tests.unit import base
+from tests.unit.fake import cloud
+from tests.unit.fake import ports
+
+
+class BirthTestCase(base.CloudTestCase):
+
+    def begin(self, node: cloud.Node, **values: typing.Any) -> str:
+        """The row of a volume that Cinder wants on a node."""
+        volume = str(uuid.uuid4())
+        self.cloud.db.volume(volume, f'{node.name}#{cloud.POOL}',
+                             **{'status': 'creating', **values})
+        return volume
+
+    def clone(self, node: cloud.Node, **values: typing.Any) -> str:
+        volume = self.begin(node, **values)
+        births.clone(node.service, volume, self.volume)
+        self.cloud.db.update(volume, status='available')
+        return volume
+
+    def snapshot(self) -> str:
+        snapshot = self.cloud.db.snapshot(self.volume, 'creating')
+        snapshots.create(self.cloud.home(self.volume).service, self.volume,
+                         snapshot)
+        self.cloud.db.update_snapshot(snapshot, status='available')
+        return snapshot
+
+    def assert_volume(self, volume: str, data: typing.Sequence[str]) -> None:
+        """It has all of its data, and nothing of it anywhere else."""
+        row = self.cloud.row(volume)
+        self.assertEqual((None, None), (row.source, row.offer))
+        node = self.cloud.nodes[row.node]
+        lv = node.group.volumes[names.data_lv(row.lv)]
+        self.assertEqual(list(data), [lv.read(r) for r in range(len(data))])
+        self.assertEqual([], [text for text in lv.tags if 'own' not in text])
+
+    def assert_lvs(self, node: cloud.Node, *volumes: str) -> None:
+        self.assertEqual({names.data_lv(self.cloud.row(volume).lv)
+                          for volume in volumes}, set(node.group.volumes))
+
+
+class CloneTest(BirthTestCase):
+
+    def test_on_the_node_of_a_volume_at_rest(self) -> None:
+        volume = self.clone(self.a)
+        self.assertEqual(self.volume, self.cloud.row(self.volume).lv)
+        self.cloud.settle()
+        self.assert_volume(volume, base.DATA)
+        self.assert_lvs(self.a, volume, self.volume)
+        self.assertEqual({}, self.a.mapper.mapped)
+
+    def test_of_one_that_a_server_writes(self) -> None:
+        _, path = self.cloud.attach(self.volume, self.a)
+        self.a.mapper.open(path)
+        volume = self.clone(self.a)
+        self.a.mapper.write(path, 0, 'later')
+        self.cloud.settle()
+        self.assert_volume(volume, base.DATA)
+        self.assert_data(self.a, path, ['later', *base.DATA[1:]])
+        self.assert_lvs(self.a, volume, self.volume)
+
+    def test_on_another_node(self) -> None:
+        volume = self.clone(self.b)
+        self.cloud.settle()
+        self.assert_volume(volume, base.DATA)
+        self.assert_lvs(self.b, volume)
+        self.assert_lvs(self.a, self.volume)
+        self.assertEqual({}, self.b.initiator.records_)
+
+    def test_a_larger_one(self) -> None:
+        volume = self.clone(self.b, size=2)
+        lv = self.b.group.volumes[names.data_lv(self.cloud.row(volume).lv)]
+        self.assertEqual(2 << 30, int(lv.size))
+        self.cloud.settle()
+        self.assert_volume(volume, base.DATA)
+
+    def test_the_source_is_attached_before_it_was_copied(self) -> None:
+        volume = self.clone(self.b)
+        _, path = self.cloud.attach(self.volume, self.a)
+        self.a.mapper.write(path, 0, 'later')
+        self.cloud.settle()
+        self.assert_volume(volume, base.DATA)
+        self.assert_data(self.a, path, ['later', *base.DATA[1:]])
+
+    def test_the_source_is_extended_before_it_was_copied(self) -> None:
+        volume = self.clone(self.b)
+        volumes.extend(self.a.service, self.volume, 2)
+        self.cloud.settle()
+        self.assert_volume(volume, base.DATA)
+
+    def test_the_source_is_deleted_before_it_was_copied(self) -> None:
+        volume = self.clone(self.b)
+        self.cloud.delete(self.volume)
+        self.cloud.settle()
+        self.assert_volume(volume, base.DATA)
+        self.assertEqual({}, self.a.group.volumes)
+
+    def test_one_whose_creation_has_ended_is_not_made(self) -> None:
+        volume = self.begin(self.b, status='error')
+        self.assertRaises(exceptions.RowChanged, births.clone,
+                          self.b.service, volume, self.volume)
+        self.assertEqual({}, self.b.group.volumes)
+
+    def test_nobody_answers(self) -> None:
+        volume = self.begin(self.b)
+        self.cloud.fate = lambda message: ports.Fate.LOST
+        self.assertRaises(exceptions.PeerUnreachable, births.clone,
+                          self.b.service, volume, self.volume)
+        self.assertEqual({}, self.b.group.volumes)
+        self.assertIsNone(self.cloud.row(volume).offer)
+
+    def test_of_another_backend(self) -> None:
+        self.cloud.db.update(self.volume, host='elsewhere@lvm#pool',
+                             provider_id='12345')
+        volume = self.begin(self.b)
+        self.assertRaisesRegex(
+            exceptions.CannotBear, 'not of this backend', births.clone,
+            self.b.service, volume, self.volume)
+
+    def test_without_room(self) -> None:
+        volume = self.begin(self.b, size=200)
+        self.assertRaises(exceptions.NoRoom, births.clone, self.b.service,
+                          volume, self.volume)
+
+
+class SnapshotTest(BirthTestCase):
+
+    def test_what_it_was_then(self) -> None:
+        _, path = self.cloud.attach(self.volume, self.a)
+        self.a.mapper.open(path)
+        snapshot = self.snapshot()
+        self.a.mapper.write(path, 0, 'later')
+        volume = self.begin(self.a)
+        births.from_snapshot(self.a.service, volume, snapshot)
+        self.cloud.db.update(volume, status='available')
+        self.cloud.settle()
+        self.assert_volume(volume, base.DATA)
+        self.assert_data(self.a, path, ['later', *base.DATA[1:]])
+
+    def test_it_stays_where_the_volume_was(self) -> None:
+        snapshot = self.snapshot()
+        self.relocated()
+        self.cloud.settle()
+        volume = self.begin(self.b)
+        births.from_snapshot(self.b.service, volume, snapshot)
+        self.cloud.db.update(volume, status='available')
+        self.cloud.settle()
+        self.assert_volume(volume, base.DATA)
+
+    def test_one_that_was_never_made(self) -> None:
+        snapshot = self.cloud.db.snapshot(self.volume, 'error')
+        volume = self.begin(self.a)
+        self.assertRaises(exceptions.CannotBear, births.from_snapshot,
+                          self.a.service, volume, snapshot)
