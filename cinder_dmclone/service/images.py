@@ -8,7 +8,6 @@ import typing
 
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
-from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import cut
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.stack import consumers
@@ -22,11 +21,7 @@ def local_path(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
     """
     with service.home(volume_id) as known:
         assert known.row is not None
-        try:
-            _, stack = cut.writable(service.world, known.row, known.stack)
-        finally:
-            # An offer whose answer was lost may come late.
-            service.loop.enqueue(known.row.lv, schedule.SELDOM)
+        _, stack = cut.writable(service.world, known.row, known.stack)
         name = names.local_io(stack.known_as)
         consumers.consume(service.host, stack, name)
         service.copying.add(volume_id)

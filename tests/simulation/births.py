@@ -36,4 +36,8 @@ def bear(cloud: cloud_module.Cloud, truth: truth_module.Truth,
         born.regions[number] = truth_module.Region(
             values, [node.name] * len(values))
     born.unborn = False
+    # It, or what it needs, may have gone meanwhile.
+    born.mourn(born.lost)
+    if born.owner in born.lost:
+        born.kept = []
     return born

@@ -14,7 +14,6 @@ from cinder.volume import configuration  # noqa: F401 (registers options)
 from oslo_serialization import jsonutils
 
 from cinder_dmclone.peers import client
-from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import cut
 from cinder_dmclone.service import births
 from cinder_dmclone.service import connections
@@ -226,11 +225,7 @@ class Api:
         def manager(process: cloud_module.Process) -> None:
             with process.service.home(self.volume) as known:
                 assert known.row
-                try:
-                    cut.cut(process.world, known.row)
-                finally:
-                    # An offer whose answer was lost may come late.
-                    process.loop.enqueue(known.row.lv, schedule.SELDOM)
+                cut.cut(process.world, known.row)
         self._call('cut', manager)
 
     def bear(self, source: str) -> None:

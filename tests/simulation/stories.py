@@ -328,8 +328,10 @@ class Teller:
 
     def calm(self) -> None:
         """One server keeps the volume; what others left is cleaned up."""
-        # What is late arrives.
+        # What is late arrives, and a day is over.
         self.cloud.scheduler.sleep(LATE_SECONDS)
+        for node in self.cloud.nodes.values():
+            node.process.spawn(node.process.loop.run_once, True)
         self._delete_born(lambda born: born.unborn or born.kept is not None)
         row = self.api.tables.volumes[self.api.volume]
         if row['status'] in ('deleting', 'deleted') or (

@@ -92,9 +92,10 @@ class Truth:
         if self.unborn:
             self.lost |= lost
         elif not row.deleted and row.status != 'deleting':
-            self._mourn(lost)
+            self.mourn(lost)
 
-    def _mourn(self, lost: set[Location]) -> None:
+    def mourn(self, lost: set[Location]) -> None:
+        """What is lost is not there any more, and all that needs it."""
         chains = [self._chain(head) for head in self._heads()]
         self.lost |= lost
         if any(lost & set(chain) for chain in chains):
