@@ -82,6 +82,9 @@ def at_home(facts: Facts, found: Decision) -> Decision:
     stack = facts.stack
     verdicts = [why for tag in stack.tags.snaps
                 for why in [standing(facts, tag)] if why]
+    for why in verdicts:
+        if why.step is Action.RULE_OUT:
+            return why
     writers = stack.of_kind(*names.WRITERS)
     if verdicts and writers:
         verdicts.append(Decision(

@@ -56,11 +56,10 @@ _PATIENT = (Verdict.WATCH, Verdict.REPORT)
 class Reconciler:
     """The steps, and the thread that takes them.
 
-    :cvar everything_seconds: between two looks at everything; None: at the
-        start only
+    :cvar everything_seconds: between two looks at everything
     """
 
-    everything_seconds: float | None = schedule.EVERYTHING
+    everything_seconds = schedule.EVERYTHING
 
     def __init__(self, world: World,
                  spawn: typing.Callable[..., None] | None = None) -> None:
@@ -75,6 +74,7 @@ class Reconciler:
         # What was in flight at the last look.
         self._seen: dict[LvUuid, state.Stack] = {}
         self._reader = reader.Reader(world)
+        self._everything_at = math.inf
 
     # -- the thread ---------------------------------------------------------
 
@@ -120,7 +120,7 @@ class Reconciler:
             self.enqueue(lv)
 
     def _run(self) -> None:
-        everything, pause, due = True, schedule.SOONEST, math.inf
+        everything, pause = True, schedule.SOONEST
         while True:
             try:
                 self.run_once(everything)
@@ -135,23 +135,23 @@ class Reconciler:
                 everything, pause = True, min(2 * pause, LONGEST_PAUSE)
                 continue
             if everything:
-                due = self._next_of_everything()
-            self._sleep(due)
-            everything = self._world.clock.monotonic() >= due
+                self._plan_everything()
+            self._sleep()
+            everything = (self._world.clock.monotonic()
+                          >= self._everything_at)
 
-    def _next_of_everything(self) -> float:
-        if self.everything_seconds is None:
-            return math.inf
+    def _plan_everything(self) -> None:
         seconds = self.everything_seconds * random.uniform(
             1 - schedule.JITTER, 1 + schedule.JITTER)
-        return self._world.clock.monotonic() + seconds
+        self._everything_at = self._world.clock.monotonic() + seconds
 
-    def _sleep(self, due: float) -> None:
+    def _sleep(self) -> None:
         """Sleep until the next look, or until one at everything is due."""
         with self._wake:
             now = self._world.clock.monotonic()
             first = self._schedule.first()
-            first = due if first is None else min(first, due)
+            first = (self._everything_at if first is None
+                     else min(first, self._everything_at))
             self._wake.wait(None if math.isinf(first)
                             else max(first - now, 0))
 

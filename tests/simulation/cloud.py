@@ -7,6 +7,7 @@ threads, messages between nodes, the kernel's copying and its events.
 
 from __future__ import annotations
 
+import math
 import random
 import typing
 
@@ -65,7 +66,7 @@ class Process(cloud.Process):
         self.serving = False
         super().__init__(node)
         # Else no schedule would ever come to rest.
-        self.loop.everything_seconds = None
+        self.loop.everything_seconds = math.inf
         self.loop._wake = typing.cast(
             typing.Any, scheduler_module.Condition(self.scheduler))
 
@@ -87,6 +88,11 @@ class Process(cloud.Process):
               *arguments: typing.Any) -> None:
         self.scheduler.spawn(f'{self.node.host}: {function.__name__}',
                              function, *arguments, owner=self)
+
+    def pass_a_day(self) -> None:
+        with self.loop._wake:
+            self.loop._everything_at = 0.0
+            self.loop._wake.notify()
 
     def begin(self, booted: bool) -> None:
         self.scheduler.spawn(f'{self.node.host}: reconciler', self._main,

@@ -25,13 +25,15 @@ def restore_database(cloud: cloud_module.Cloud,
     """Put the row back to where it was before the last relocation.
 
     Not before the new owner has its tag, nor while an offer is open or a
-    server left behind: then nothing but the row tells what was committed.
+    server left behind: then nothing but the row tells what was committed. Nor
+    if there is a snapshot that was not there then.
 
     :returns: whether there was something to put back
     """
     tables, row = cloud.tables, cloud.row(truth.volume)
     if (not tables.before_commit or tables.real or truth.kept is not None
-            or row.offer or row.deleted or row.status == 'deleting'):
+            or row.offer or row.deleted or row.status == 'deleting'
+            or tables.pinned_then != tables.pinned()):
         return False
     newest = _newest(cloud, truth)
     behind = any(found.openers for node in cloud.nodes.values()
@@ -118,7 +120,10 @@ def _lost(text: str, truth: truth_module.Truth) -> bool:
 
 def break_sector(cloud: cloud_module.Cloud, truth: truth_module.Truth,
                  number: int) -> bool:
-    """Let a region of an LV that is lent, and not the volume, be unreadable.
+    """Let a region of an LV that is lent to another node be unreadable.
+
+    On the node of the volume it is an I/O error for its server, as one of its
+    disk would be without this driver.
 
     :returns: whether there is one
     """
@@ -126,7 +131,7 @@ def break_sector(cloud: cloud_module.Cloud, truth: truth_module.Truth,
         for name, lv in node.group.volumes.items():
             lent = lv_tags.Tags.parse(lv.tags).lent
             uuid = names.lv_uuid(name)
-            if lent and uuid and truth.owner.lv != uuid:
+            if lent and uuid and truth.owner.node != node.name:
                 node.mapper.bad.add((name, number))
                 return True
     return False

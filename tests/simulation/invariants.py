@@ -127,12 +127,19 @@ class Watch:
         for truth in self.truth.all:
             truth.check_copies(durable=False)
             truth.check_copies(durable=True)
+        for taken in self.truth.snapshots:
+            taken.check()
         self._check_writers()
 
     def _check_writers(self) -> None:
+        frozen = {taken.at for taken in self.truth.snapshots if taken.content}
         for node in self.cloud.nodes.values():
             for text, found in node.mapper.mapped.items():
                 name = names.DeviceName.parse(text)
+                if name and name.kind in names.WRITERS and (
+                        leads.to(node, text) in frozen and _writable(found)):
+                    raise Violation('I12 frozen', f'{text} on {node.name} '
+                                    'leads to what is a snapshot')
                 used = found.openers or (
                     name and name.kind is names.Kind.SERVE
                     and self._lends(node, name.lv))
@@ -167,6 +174,11 @@ class Rest:
             if not row.deleted and not truth.unborn:
                 self._check_volume(row)
                 lvs.setdefault(row.node, set()).add(names.data_lv(row.lv))
+        for taken in self.truth.snapshots:
+            if taken.at:
+                lvs.setdefault(taken.at.node, set()).add(
+                    names.data_lv(taken.at.lv))
+                self._check_marks(taken.at)
         for node in self.cloud.nodes.values():
             self._check_node(node, lvs.get(node.name, set()))
 
@@ -174,12 +186,25 @@ class Rest:
         self._equal('the row', (None, None), (row.source, row.offer))
         found = self._tags(row)
         own = lv_tags.OwnTag(row.generation, row.id)
-        self._equal('the tags', lv_tags.Tags(own=own, front=found.front),
-                    found)
+        self._equal('the tags', lv_tags.Tags(
+            own=own, front=found.front, snaps=found.snaps), found)
+        self._check_marks(row.owner)
+
+    def _check_marks(self, at: Location) -> None:
+        """Snapshots that are wanted have a mark, and no others."""
+        wanted = {taken.id for taken in self.truth.snapshots
+                  if taken.at == at}
+        tags = self._tags_at(at)
+        self._equal(f'snapshots of {at}', wanted,
+                    {tag.snapshot for tag in tags.snaps})
+        self._equal(f'loans of {at}', (), tags.lent)
 
     def _tags(self, row: rows.Row) -> lv_tags.Tags:
-        return lv_tags.Tags.parse(self.cloud.nodes[row.node].group.volumes[
-            names.data_lv(row.lv)].tags)
+        return self._tags_at(row.owner)
+
+    def _tags_at(self, at: Location) -> lv_tags.Tags:
+        return lv_tags.Tags.parse(self.cloud.nodes[at.node].group.volumes[
+            names.data_lv(at.lv)].tags)
 
     def _check_node(self, node: cloud_module.Node, lvs: set[str]) -> None:
         row = self.cloud.row(self.truth.volume)

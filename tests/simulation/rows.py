@@ -52,6 +52,8 @@ class Tables:
         self.locked = False
         # What a commit has changed last, as it was before.
         self.before_commit: Record = {}
+        # Which LVs were snapshots then.
+        self.pinned_then: dict[str, str | None] = {}
         # Where the volume is, if the database is an old one.
         self.real: Location | None = None
         # Called after every change of a volume's row.
@@ -96,9 +98,14 @@ class Tables:
                     self.before_commit = {
                         name: row[name]
                         for name in ('host', '_name_id', 'provider_id')}
+                    self.pinned_then = self.pinned()
                 row.update(change.values)
         self.changed()
         return len(found[0][1])
+
+    def pinned(self) -> dict[str, str | None]:
+        return {key: row['provider_id']
+                for key, row in self.snapshots.items()}
 
     def _fits(self, change: changes.Change, row: Record) -> bool:
         return not row['deleted'] and all(

@@ -171,6 +171,7 @@ class Schedule:
         lv.blocks = self.truth.first_data()
         lv.flush()
         self.api = control.Api(self.cloud, volume)
+        self.api.truth = self.truth
         self.injector = faults.Injector(self.cloud, self.truth,
                                         self.spec.plan)
         self.api.fate = self.injector.fate

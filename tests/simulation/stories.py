@@ -14,6 +14,7 @@ from tests.simulation import control
 from tests.simulation import nova as nova_module
 from tests.simulation import outside
 from tests.simulation import scheduler
+from tests.simulation import snaps
 from tests.simulation import truth as truth_module
 
 ENDINGS = ('success', 'success', 'early', 'quiet', 'never', 'held', 'split')
@@ -86,6 +87,14 @@ BASE = {
                       'live c success'),
     'cut served': base('attach x, fill, cut, flush, wait 3, detach, '
                        'attach a'),
+    'snap': base('snap, attach b, wait 3, detach, unsnap'),
+    'snap home': base('snap, attach a, fill, wait 3, detach, unsnap'),
+    'snap used': base('attach a, fill, snap, fill, flush, wait 3, detach, '
+                      'attach b, unsnap'),
+    'snap hydrating': base('attach b, fill, snap, fill, wait 30, detach, '
+                           'snap, attach a'),
+    'snap live': base('attach a, fill, snap, live b success, fill, unsnap'),
+    'snap cascade': base('snap, attach b, snap, wait 3, detach, delete'),
     'birth home': base('birth b, attach a, wait 30, detach'),
     'birth in use': base('attach a, fill, birth a, flush, wait 3, detach, '
                          'attach b, delete'),
@@ -104,11 +113,12 @@ STATES = {
     'attached': 'attach a',
     'hydrating': 'attach b',
     'detached': 'attach b, detach',
+    'pinned': 'snap, attach b, snap',
 }
 CALLS = ('attach a', 'attach b', 'attach2 a', 'attach2 c', 'attach2 x',
          'detach',
          'live b success', 'live c held', 'extend', 'migrate c', 'delete',
-         'image', 'drop', 'again')
+         'image', 'drop', 'again', 'snap', 'unsnap')
 
 
 def pair(state: str, one: str, other: str) -> Story:
@@ -138,7 +148,7 @@ def _with_cuts(steps: typing.Iterable[Step],
     for step in steps:
         yield step
         if choices.random() < 0.4:
-            yield ('cut',)
+            yield (choices.choice(('cut', 'snap', 'snap', 'unsnap')),)
 
 
 def _outside(step: Step, choices: random.Random) -> Step:
@@ -291,6 +301,13 @@ class Teller:
         self.cloud.partition(self._node(one), self._node(other))
         self.cloud.scheduler.spawn('heal', heal)
 
+    def _snap(self) -> None:
+        snaps.take(self.api, self.truth)
+
+    def _unsnap(self) -> None:
+        if self.api.snapshots:
+            snaps.drop(self.api, self.choices.choice(self.api.snapshots))
+
     def _birth(self, host: str) -> None:
         """Another volume begins as what this one is."""
         births.bear(self.cloud, self.truth, self._node(host))
@@ -331,8 +348,10 @@ class Teller:
         # What is late arrives, and a day is over.
         self.cloud.scheduler.sleep(LATE_SECONDS)
         for node in self.cloud.nodes.values():
-            node.process.spawn(node.process.loop.run_once, True)
+            node.process.pass_a_day()
         self._delete_born(lambda born: born.unborn or born.kept is not None)
+        self._drop_snapshots(lambda taken: (
+            taken.lost or taken.row['status'] == 'deleting'))
         row = self.api.tables.volumes[self.api.volume]
         if row['status'] in ('deleting', 'deleted') or (
                 self.truth.kept is not None):
@@ -369,6 +388,13 @@ class Teller:
         if not self.api.tables.volumes[self.api.volume]['deleted']:
             self.first.patiently('delete', self.api.delete)
 
+    def _drop_snapshots(self, which: typing.Callable[
+            [snaps.Snapshot], bool]) -> None:
+        for taken in self.api.snapshots:
+            if which(taken):
+                self.first.patiently('drop snapshot',
+                                     lambda: snaps.drop(self.api, taken))
+
     def _delete_born(self, which: typing.Callable[
             [truth_module.Truth], bool]) -> None:
         for born in self.truth.born:
@@ -378,6 +404,7 @@ class Teller:
 
     def end(self, delete: bool) -> None:
         self._delete_born(lambda born: True)
+        self._drop_snapshots(lambda taken: True)
         row = self.api.tables.volumes[self.api.volume]
         if row['deleted']:
             return

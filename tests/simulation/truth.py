@@ -19,6 +19,7 @@ from tests.unit.fake import storage
 
 if typing.TYPE_CHECKING:
     from tests.simulation import cloud as cloud_module
+    from tests.simulation import snaps
 
 
 class Violation(BaseException):
@@ -59,6 +60,7 @@ class Truth:
         self.born: list[Truth] = []
         # It is being made, or was not made.
         self.unborn = False
+        self.snapshots: list[snaps.Snapshot] = []
         # Somebody took attachments away under a server: it may see errors.
         self.meddled = False
         # LVs that went with the disks of their node, and what is left of a
@@ -96,7 +98,7 @@ class Truth:
 
     def mourn(self, lost: set[Location]) -> None:
         """What is lost is not there any more, and all that needs it."""
-        chains = [self._chain(head) for head in self._heads()]
+        chains = [self.chain(head) for head in self._heads()]
         self.lost |= lost
         if any(lost & set(chain) for chain in chains):
             # A lender whose borrower's disks are gone does not know that
@@ -110,7 +112,7 @@ class Truth:
         owner = [] if self.owner in self.lost else [self.owner]
         return owner + (self.kept or [])
 
-    def _chain(self, where: Location) -> list[Location]:
+    def chain(self, where: Location) -> list[Location]:
         """An LV that must not go, and those it hydrates from.
 
         The last one may be lost.
@@ -135,7 +137,7 @@ class Truth:
             # Nobody could know when it became the volume.
             self.kept = [row.source] if row.source else []
         if self.kept is not None:
-            chains = [self._chain(head) for head in self._heads()]
+            chains = [self.chain(head) for head in self._heads()]
             if chains and chains[0][0] == self.owner and (
                     chains[0][-1] not in self.lost):
                 # Nothing of what was lost was needed any more.
@@ -209,14 +211,24 @@ class Truth:
             return
         if self._mourns():
             return
-        copies = list(self._copies(self.owner, durable))
         who = 'after a power cut of all nodes' if durable else 'on the disks'
+        for number, value in enumerate(self.read_copies(self.owner, durable)):
+            self.check(number, value, who, durable)
+
+    def read_copies(self, where: Location, durable: bool) -> list[str]:
+        """What an LV shows, with what it still needs of its lenders.
+
+        :param durable: as it would be if every node lost power now
+        """
+        copies = list(self._copies(where, durable))
+        found = []
         for number in range(len(self.regions)):
             blocks = next((blocks for blocks, hydrated in copies
                            if hydrated is None or number in hydrated), None)
             if blocks is None:
-                raise Violation('I3 gone', f'{who}: region {number}')
-            self.check(number, blocks.get(number, storage.OLD), who, durable)
+                raise Violation('I3 gone', f'{where}: region {number}')
+            found.append(blocks.get(number, storage.OLD))
+        return found
 
     def _copies(self, where: Location, durable: bool) -> (
             typing.Iterator[tuple[dict[int, str],
