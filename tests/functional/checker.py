@@ -24,6 +24,7 @@ if typing.TYPE_CHECKING:
 PREFIX = 'dmclone-'
 UUID_PREFIX = 'CINDER-DMCLONE-'
 GROUP = 'cinder-volumes'
+FRONT_TAG = 'dmclone.1.front/'
 # A read that a healthy device answers at once, in seconds.
 READ_SECONDS = 20.0
 # The longest pause between two looks of the reconciler is 60 s, and a slow
@@ -197,17 +198,27 @@ def _volumes(found: inventory.Inventory, rows: list[Row],
             yield f'LV {name} is not justified (tags {sorted(volume.tags)})'
             continue
         own = f'dmclone.1.own/{row.generation}/{row.id}'
-        if volume.tags != {own}:
+        if {tag for tag in volume.tags
+                if not tag.startswith(FRONT_TAG)} != {own}:
             yield f'LV {name} has tags {sorted(volume.tags)}, not {own}'
         if volume.size < row.size * gib:
             yield f'LV {name} has {volume.size} bytes, not {row.size} GiB'
 
 
+def _known_as(found: inventory.Inventory, row: Row) -> str:
+    """The LV whose names the devices have that a volume is written by."""
+    volume = found.volumes.get(f'volume-{row.lv}')
+    names = [tag.removeprefix(FRONT_TAG) for tag in volume.tags
+             if tag.startswith(FRONT_TAG)] if volume else []
+    return names[0] if names else row.lv
+
+
 def _devices(found: inventory.Inventory,
              rows: list[Row]) -> typing.Iterator[str]:
-    wanted = {look.front(host, row.lv)
+    wanted = {look.front(host, _known_as(found, row))
               for row in rows for host in row.fronts}
-    wanted |= {f'{PREFIX}serve-{row.lv}' for row in rows if row.initiators}
+    wanted |= {f'{PREFIX}serve-{_known_as(found, row)}'
+               for row in rows if row.initiators}
     for name in sorted(wanted - found.devices.keys()):
         yield f'device {name} is missing'
     for name, device in found.devices.items():
@@ -230,7 +241,7 @@ def _devices(found: inventory.Inventory,
 
 def _targets(found: inventory.Inventory,
              rows: list[Row]) -> typing.Iterator[str]:
-    served = {f'/dev/mapper/{PREFIX}serve-{row.lv}': row
+    served = {f'/dev/mapper/{PREFIX}serve-{_known_as(found, row)}': row
               for row in rows if row.initiators}
     justified: dict[str, Row] = {}
     for name, path in found.backstores.items():

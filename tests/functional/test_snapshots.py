@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots and clones, of volumes that a server writes all the while."""
+from __future__ import annotations
+
+import copy
+import itertools
+import threading
+import typing
+
+from lab import RestError
+from tests.functional import base
+from tests.functional import environment
+
+if typing.TYPE_CHECKING:
+    from lab.attached import AttachedVolume
+
+BLOCKS = environment.GIB // 4096
+# Far from what the writers of tests write.
+AWAY = BLOCKS // 2
+
+
+class SnapshotTestCase(base.FunctionalTest):
+
+    def snapshot(self, volume: str) -> str:
+        """A snapshot of a volume, whoever uses it; its id."""
+        snapshot = str(self.lab.cinder('POST', '/snapshots', {'snapshot': {
+            'volume_id': volume, 'force': True,
+            'name': self.id()}})['snapshot']['id'])
+        self.addCleanup(self.delete_snapshot, snapshot)
+        self.wait(f'snapshot {snapshot}', lambda: self.status(
+            snapshot) == 'available')
+        return snapshot
+
+    def status(self, snapshot: str) -> str:
+        """What the API says of a snapshot; ``gone`` if it is."""
+        try:
+            found = self.lab.cinder('GET', f'/snapshots/{snapshot}')
+        except RestError as error:
+            if error.status != 404:
+                raise
+            return 'gone'
+        status = str(found['snapshot']['status'])
+        self.assertNotIn('error', status)
+        return status
+
+    def delete_snapshot(self, snapshot: str) -> None:
+        if self.status(snapshot) != 'gone':
+            self.lab.cinder('DELETE', f'/snapshots/{snapshot}')
+            self.wait(f'end of snapshot {snapshot}',
+                      lambda: self.status(snapshot) == 'gone')
+
+    def born(self, **source: str) -> str:
+        """A volume of a snapshot, or of another volume; its id."""
+        volume = self.lab.create_volume(1, wait=False, **source)
+        self.volumes.append(volume)
+        self.lab.wait_volume(volume, 'available')
+        return volume
+
+    def written(self, at: AttachedVolume, image: base.Image,
+                work: typing.Callable[[], str]) -> str:
+        """What work makes while a writer goes on all the time."""
+        ended = threading.Event()
+        failed: list[Exception] = []
+
+        def write() -> None:
+            try:
+                for number in itertools.count():
+                    if ended.is_set():
+                        return
+                    image.write(at, AWAY + number % 64, 1)
+            except Exception as error:
+                failed.append(error)
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            return work()
+        finally:
+            ended.set()
+            writer.join()
+            self.assertEqual([], failed)
+
+
+class SnapshotTest(SnapshotTestCase):
+
+    def test_of_a_volume_that_is_written(self) -> None:
+        """It holds what was written before, and nothing of what came after.
+
+        The server's device stays the same, and what it has is right.
+        """
+        volume, image = self.filled(self.node1)
+        at = self.attach(volume, self.node1)
+        image.write(at, 7, 24, BLOCKS // 25)
+        then = copy.deepcopy(image)
+        snapshot = self.written(at, image, lambda: self.snapshot(volume))
+        image.write(at, 7, 24, BLOCKS // 25)
+        born = self.born(snapshot_id=snapshot)
+        self.assertEqual('node1', self.row(born).node)
+        # Its lender and theirs hydrate still, perhaps.
+        there = self.attach(born, self.node2)
+        self.assertEqual('', then.difference(there, size=AWAY * 4096))
+        self.assert_holds(image, at)
+        self.wait_complete(volume)
+        self.wait_complete(born)
+        self.assertEqual('', then.difference(there, size=AWAY * 4096))
+        self.assert_holds(image, at)
+        self.delete_snapshot(snapshot)
+
+    def test_it_stays_where_the_volume_was(self) -> None:
+        volume, image = self.filled(self.node1)
+        snapshot = self.snapshot(volume)
+        then = copy.deepcopy(image)
+        at = self.attach(volume, self.node2)
+        image.write(at, 3, 40, BLOCKS // 41)
+        self.wait_complete(volume)
+        born = self.born(snapshot_id=snapshot)
+        self.assertEqual('node2', self.row(born).node)
+        there = self.attach(born, self.node1)
+        self.assert_holds(then, there)
+        self.assert_holds(image, at)
+        self.detach(there)
+        self.delete_snapshot(snapshot)
+        self.wait_complete(born)
+
+
+class CloneTest(SnapshotTestCase):
+
+    def test_of_a_volume_that_hydrates_and_is_written(self) -> None:
+        volume, image = self.filled(self.node1)
+        at = self.attach_slowly(volume, self.node1, self.node2)
+        image.write(at, 3, 40, BLOCKS // 41)
+        then = copy.deepcopy(image)
+        born = self.born(source_volid=volume)
+        image.write(at, 3, 40, BLOCKS // 41)
+        self.assertEqual('node2', self.row(born).node)
+        there = self.attach(born, self.node2)
+        self.release(at, self.node1)
+        self.assert_holds(then, there)
+        self.assert_holds(image, at)
+        self.wait_complete(volume)
+        self.wait_complete(born)
+        self.assert_holds(then, there)
+        self.assert_holds(image, at)
