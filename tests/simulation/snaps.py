@@ -96,6 +96,9 @@ def take(api: control.Api, truth: truth_module.Truth) -> None:
         try:
             snapshots.create(process.service, api.volume, taken.id)
         except Exception:
+            # A change that is still on its way has the row locked.
+            while api.tables.locked:
+                api.cloud.scheduler.sleep(1.0)
             # Saved whatever has happened since, but for a deletion.
             if process.alive and taken.row['status'] == 'creating':
                 taken.row['status'] = 'error'
