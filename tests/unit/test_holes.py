@@ -314,14 +314,16 @@ class FrozenTest(HoleTestCase):
         self.cloud.detach(self.volume, attachment, self.b)
         start = len(self.cloud.calls)
         self.cloud.delete(self.volume)
+        self.cloud.settle(3)
         calls = [call for call in self.cloud.calls[start:]
                  if call.node == self.b.name and not call.reads]
         steps = [call.arguments[1] if call.method == 'message'
                  else call.method + (call.arguments[0].split('-')[1]
                                      if call.port == 'dm' else '')
                  for call in calls if call.port in ('dm', 'initiator')]
-        self.assertEqual(['disable_hydration', 'fail_if_no_path',
-                          'logout', 'removeclone', 'removesource'],
+        self.assertEqual(['removehold', 'removesluice', 'removestop',
+                          'disable_hydration', 'fail_if_no_path', 'logout',
+                          'removeclone', 'removesource'],
                          list(dict.fromkeys(steps)))
         self.assert_no_complaints()
         self.assertEqual({}, self.b.mapper.mapped)
