@@ -29,32 +29,32 @@ def _unpinned(known):
     return [], []
 
 
-@bug('C24: what is a snapshot gets its front at boot', (activation, 'decide'),
+@bug('what is a snapshot gets its front at boot', (activation, 'decide'),
      where='crash/snap/power/before/0')
 def _front_of_snapshot(host, stack, decide=activation.decide):
     tags = dataclasses.replace(stack.tags, snaps=(), past=None)
     return decide(host, dataclasses.replace(stack, tags=tags))
 
 
-@bug('A-7: what somebody writes is pinned only', (snapshots, 'has_writer'),
+@bug('what somebody writes is pinned only', (snapshots, 'has_writer'),
      where='story/snap used')
 def _no_writer(row, stack):
     return False
 
 
-@bug('A-2: where the volume went is forgotten as it is a snapshot',
+@bug('where the volume went is forgotten as it is a snapshot',
      (old_copy, '_forget'), where='crash/snap/restore/before/0')
 def _forgotten(known, row, tag, forget=old_copy._forget):
     return dataclasses.replace(forget(known, row, tag), step=Action.REVOKE)
 
 
-@bug('A-3: a deletion takes apart what is lent', (teardown, 'close'),
+@bug('a deletion takes apart what is lent', (teardown, 'close'),
      where='story/birth')
 def _taken_apart(host, stack):
     teardown.strip(host, stack)
 
 
-@bug('S-1: a deletion erases at once what others need', (volumes, 'delete'),
+@bug('a deletion erases at once what others need', (volumes, 'delete'),
      where='story/birth')
 def _erased(service, volume_id, delete=volumes.delete):
     row = service.world.rows.get(volume_id)
@@ -63,7 +63,7 @@ def _erased(service, volume_id, delete=volumes.delete):
         service.host.group.remove(names.data_lv(row.lv))
 
 
-@bug('A-10: a pin that the row does not show was not made',
+@bug('a pin that the row does not show was not made',
      (ends, 'standing'), where='crash/snap home/commit/before/0')
 def _not_ruled_out(known, tag, standing=ends.standing):
     why = standing(known, tag)
@@ -91,8 +91,8 @@ def _unflushed(world, row, wanted):
     world.snapshots.pin(wanted, row)
 
 
-@bug('a snapshot keeps what is lent to others for ever',
-     (ends, 'standing'), where='story/snap')
+@bug('a snapshot that was deleted keeps its LV', (ends, 'standing'),
+     where='story/snap')
 def _for_ever(known, tag, standing=ends.standing):
     row = known.snapshots.get(tag.snapshot)
     gone = row and row.deleted and not known.home

@@ -62,7 +62,7 @@ class Snapshot:
             least = min(begun, region.last)
             if value not in region.values[least:]:
                 raise Violation(
-                    'I9 snapshot', f'{self.id} at {at} has {value}, '
+                    'I9 data', f'{self.id} at {at} has {value}, '
                     f'{region.values[least]} was acknowledged before')
 
     def check(self) -> None:
@@ -74,13 +74,13 @@ class Snapshot:
             names.data_lv(at.lv))
         marks = lv_tags.Tags.parse(lv.tags).snaps if lv else ()
         if self.id not in [tag.snapshot for tag in marks]:
-            raise Violation('I11 snapshot', f'{at} does not say that it is '
+            raise Violation('I11 mark', f'{at} does not say that it is '
                             f'snapshot {self.id}')
         for durable in (False, True):
             found = self.truth.read_copies(at, durable)
             if self.content and found != self.content:
                 raise Violation(
-                    'I9 snapshot', f'{self.id} at {at} has {found}, it had '
+                    'I9 data', f'{self.id} at {at} has {found}, it had '
                     f'{self.content}' + durable * ', after a power cut')
 
 
