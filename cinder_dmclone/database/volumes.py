@@ -277,6 +277,9 @@ class RowStore:
         with contextlib.suppress(*changes.AWAY):
             hold = self._hold(row.id, needed) if needed else ()
         for condition, holds in zip(needed, hold):
+            if not holds and peer == row.node:
+                return exceptions.CannotCut(volume=row.id, node=row.node,
+                                            reason=condition.reason(fresh))
             if not holds and peer is None:
                 return exceptions.RowChanged(volume=row.id, step=step,
                                              reason=condition.reason(fresh))

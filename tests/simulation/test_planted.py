@@ -10,6 +10,7 @@ from tests.simulation import explore
 from tests.simulation import mistakes
 from tests.simulation import planted  # noqa: F401 (plants)
 from tests.simulation import planted_around  # noqa: F401 (plants)
+from tests.simulation import planted_births  # noqa: F401 (plants)
 from tests.simulation import planted_cut  # noqa: F401 (plants)
 from tests.simulation import planted_loans  # noqa: F401 (plants)
 from tests.simulation import planted_pins  # noqa: F401 (plants)

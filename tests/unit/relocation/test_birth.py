@@ -96,8 +96,13 @@ class CloneTest(BirthTestCase):
         self.assert_data(self.a, path, ['later', *base.DATA[1:]])
 
     def test_the_source_is_extended_before_it_was_copied(self) -> None:
+        """What was lent does not grow with it, also when it is lent anew."""
         volume = self.clone(self.b)
         volumes.extend(self.a.service, self.volume, 2)
+        self.a.lose_power()
+        self.a.start()
+        loan, = self.a.mapper.mapped.values()
+        self.assertEqual(1 << 30, int(loan.table.length.to_bytes()))
         self.cloud.settle()
         self.assert_volume(volume, base.DATA)
 

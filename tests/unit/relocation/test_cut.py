@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.relocation import cut
+from cinder_dmclone import units
 from tests.unit import base
 from tests.unit.fake import cloud
+from tests.unit.fake import ports
 
 
 def cut_volume(node: cloud.Node, volume: str) -> rows.Row:
@@ -35,3 +38,77 @@ class CutTest(base.CloudTestCase):
         self.assert_data(self.a, path, ['before', 'after', *base.DATA[2:]])
         self.assertEqual({names.data_lv(row.lv)}, set(self.a.group.volumes))
         self.assertEqual({path.rpartition('/')[2]}, set(self.a.mapper.mapped))
+
+    def test_not_while_cinder_migrates_it(self) -> None:
+        """Cinder goes on with the LV that it has read (``_name_id``)."""
+        self.cloud.db.update(self.volume, migration_status='migrating')
+        self.assertRaisesRegex(
+            exceptions.CannotCut, 'migration status is migrating',
+            cut_volume, self.a, self.volume)
+        self.cloud.db.update(self.volume, migration_status=None)
+        self.assert_unmoved()
+
+    def test_what_was_not_flushed(self) -> None:
+        """Nobody is led over, so no flush reaches it any more."""
+        attachment, path = self.cloud.attach(self.volume, self.a)
+        self.a.mapper.write(path, 0, 'before')
+        self.cloud.detach(self.volume, attachment, self.a)
+        cut_volume(self.a, self.volume)
+        frozen = self.a.group.volumes[names.data_lv(self.volume)]
+        self.assertEqual('before', frozen.durable[0])
+
+    def test_without_room(self) -> None:
+        self.a.group.create('another', units.Bytes.from_gib(99), [])
+        self.assertRaises(exceptions.NoRoom, cut_volume, self.a, self.volume)
+        self.a.group.remove('another')
+        self.assert_unmoved()
+
+    def test_somebody_else_has_it_open(self) -> None:
+        _, path = self.cloud.attach(self.volume, self.a)
+        self.a.mapper.apply('foreign', self.a.mapper.mapped[
+            path.rpartition('/')[2]].table)
+        self.assertRaisesRegex(exceptions.CannotCut, 'open 2 times',
+                               cut_volume, self.a, self.volume)
+        self.assertIsNone(self.cloud.row(self.volume).offer)
+
+    def test_the_node_dies_before_anybody_is_led_over(self) -> None:
+        """The server goes on, and is led over when the service is back."""
+        _, path = self.cloud.attach(self.volume, self.a)
+        self.a.mapper.open(path)
+
+        def kill(call: ports.Call) -> None:
+            if (call.port, call.method) == ('rows', 'commit'):
+                self.a.kill()
+        self.cloud.after = kill
+        self.assertRaises(ports.Killed, cut_volume, self.a, self.volume)
+        self.a.mapper.write(path, 0, 'meanwhile')
+        self.a.start()
+        self.a.mapper.write(path, 1, 'after')
+        self.cloud.settle()
+        self.assert_data(self.a, path,
+                         ['meanwhile', 'after', *base.DATA[2:]])
+        self.assertEqual(1, len(self.a.group.volumes))
+
+    def test_the_node_reboots_with_two_copies(self) -> None:
+        """The lender first, then what borrows from it; without Cinder."""
+        _, path = self.cloud.attach(self.volume, self.a)
+        self.cloud.before = lambda call: None
+        row = cut_volume(self.a, self.volume)
+        row = cut_volume(self.a, self.volume)
+        self.a.mapper.write(path, 0, 'after')
+        self.a.mapper.flush(path)
+        self.a.lose_power()
+        self.a.start()
+        self.assert_data(self.a, path, ['after', *base.DATA[1:]])
+        self.cloud.settle()
+        self.assertEqual({names.data_lv(row.lv)}, set(self.a.group.volumes))
+
+    def test_it_moves_on(self) -> None:
+        attachment, path = self.cloud.attach(self.volume, self.a)
+        cut_volume(self.a, self.volume)
+        self.a.mapper.write(path, 0, 'after')
+        self.cloud.detach(self.volume, attachment, self.a)
+        _, path = self.cloud.attach(self.volume, self.b)
+        self.assert_data(self.b, path, ['after', *base.DATA[1:]])
+        self.cloud.settle()
+        self.assert_settled(['after', *base.DATA[1:]])
