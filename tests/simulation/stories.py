@@ -94,7 +94,7 @@ BASE = {
     'snap hydrating': base('attach b, fill, snap, fill, wait 30, detach, '
                            'snap, attach a'),
     'snap live': base('attach a, fill, snap, live b success, fill, unsnap'),
-    'snap unflushed': base('attach a, fill, detach, snap'),
+    'snap unflushed': base('attach a, fill, detach, snap, wait 3, attach b'),
     'snap cascade': base('snap, attach b, snap, wait 3, detach, delete'),
     'birth home': base('birth b, attach a, wait 30, detach'),
     'birth in use': base('attach a, fill, birth a, flush, wait 3, detach, '
