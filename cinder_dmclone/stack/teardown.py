@@ -80,11 +80,11 @@ def strip(host: Host, stack: Stack) -> None:
 
 
 def _drop_consumers(host: Host, stack: Stack) -> None:
-    """Remove what exports the consumers, them, and the gate below them."""
+    """Remove what exports the consumers, them, and what is below them."""
     for iqn in stack.exports:
         host.targets.remove(iqn)
     for name in (*stack.of_kind(*names.CONSUMERS),
-                 *(name for kind in names.GATE
+                 *(name for kind in (names.Kind.JOINT, *names.GATE)
                    for name in stack.of_kind(kind))):
         host.dm.remove(str(name))
 

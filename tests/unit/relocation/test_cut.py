@@ -112,3 +112,22 @@ class CutTest(base.CloudTestCase):
         self.assert_data(self.b, path, ['after', *base.DATA[1:]])
         self.cloud.settle()
         self.assert_settled(['after', *base.DATA[1:]])
+
+    def test_deleted_before_the_joint_has_gone(self) -> None:
+        attachment, _ = self.cloud.attach(self.volume, self.a)
+
+        def kill(call: ports.Call) -> None:
+            if call.method == 'remove' and 'joint' in str(call.arguments):
+                self.a.kill()
+        self.cloud.before = kill
+        self.assertRaises(ports.Killed, cut_volume, self.a, self.volume)
+        self.cloud.before = lambda call: None
+        self.a.mapper.mapped = {
+            name: found for name, found in self.a.mapper.mapped.items()
+            if 'front' not in name}
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.db.destroy(self.volume)
+        self.a.start()
+        self.cloud.settle()
+        self.assertEqual({}, self.a.group.volumes)
+        self.assertEqual({}, self.a.mapper.mapped)
