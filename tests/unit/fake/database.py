@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import shutil
-import tempfile
+import sqlite3
 import typing
 from unittest import mock
 
@@ -32,18 +30,23 @@ TABLES = (models.VolumeAttachment, models.Snapshot, models.Message,
           models.Volume, models.Service, models.VolumeType,
           models.DriverInitiatorData)
 
+# In the memory of this process, and with it gone, however that ends. Unlike
+# ":memory:" all connections have the same one, and they lock it like a file
+# (memdb.c of SQLite 3.36).
+_FILE = 'file:/dmclone?vfs=memdb'
+
 _engine: sa.Engine | None = None
+# It is gone when nobody has it open.
+_open: sqlite3.Connection | None = None
 
 
 def engine() -> sa.Engine:
     """The database of this process, made on first use."""
-    global _engine
+    global _engine, _open
     if _engine is None:
-        directory = tempfile.mkdtemp(prefix='dmclone-unit-')
-        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+        _open = sqlite3.connect(_FILE, uri=True, check_same_thread=False)
         with mock.patch.object(sa.pool, 'NullPool', sa.pool.QueuePool):
-            _engine = connect(f'sqlite:///{directory}/cinder.sqlite',
-                              sqlite_synchronous=False)
+            _engine = connect(f'sqlite:///{_FILE}&uri=true')
         models.BASE.metadata.create_all(_engine)
     return _engine
 
