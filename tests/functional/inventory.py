@@ -8,7 +8,7 @@ import typing
 from lab import look
 
 if typing.TYPE_CHECKING:
-    from lab.lab import LabNode
+    from lab.node import Node
 
 # One line for each thing: its kind, a tab, its fields with tabs between.
 _SCRIPT = look.VALUE + r'''
@@ -83,7 +83,7 @@ class Inventory:
     stuck: list[str] = dataclasses.field(default_factory=list)
 
 
-def take(node: LabNode) -> Inventory:
+def take(node: Node) -> Inventory:
     """Look at a node."""
     info = look.dmsetup(node, 'info', '-c', '--noheadings', '--separator',
                         '\t', '-o', _COLUMNS)
