@@ -25,7 +25,7 @@ AWAY = exceptions.CommandFailed(command='iscsiadm', code=8,
 class Clock:
     """Time that passes only by sleeping; ``at`` runs things on the way."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.now = 1000.0
         self.at = {}
 
@@ -42,7 +42,7 @@ class Clock:
 @ddt.ddt
 class InitiatorTest(base.BaseTestCase):
 
-    def setUp(self):
+    def setUp(self) -> None:
         super().setUp()
         self.sysfs = self.useFixture(sysfs.Sysfs())
         self.clock = Clock()
@@ -57,27 +57,27 @@ class InitiatorTest(base.BaseTestCase):
     def logged_in(self, **session):
         return lambda *_args: self.sysfs.add(1, IQN, **session)
 
-    def test_login(self):
+    def test_login(self) -> None:
         disk = self.initiator.login(SOURCE, 15)
         self.assertEqual(initiator.Disk('/dev/sda', '8:0', 'LOGGED_IN'), disk)
         self.iscsi.write_record.assert_called_once_with(
             IQN, SOURCE.portal, 'user', 'secret')
         self.iscsi.identity.assert_called_once_with(IQN, '8:0', mock.ANY)
 
-    def test_login_again(self):
+    def test_login_again(self) -> None:
         self.sysfs.add(1, IQN)
         self.initiator.login(SOURCE, 15)
         self.iscsi.login.assert_not_called()
         self.iscsi.identity.assert_called_once_with(IQN, '8:0', mock.ANY)
 
-    def test_login_is_never_killed_early(self):
+    def test_login_is_never_killed_early(self) -> None:
         self.initiator.login(SOURCE, 1)
         self.iscsi.login.assert_called_once_with(IQN, initiator.LOGIN_SECONDS)
 
-    def test_disk_comes_late(self):
+    def test_disk_comes_late(self) -> None:
         self.iscsi.login.side_effect = self.logged_in(disk=None)
 
-        def scanned():
+        def scanned() -> None:
             self.sysfs.drop(1)
             self.sysfs.add(2, IQN)
 
@@ -85,7 +85,7 @@ class InitiatorTest(base.BaseTestCase):
         self.assertEqual('/dev/sda', self.initiator.login(SOURCE, 15).path)
         self.iscsi.rescan.assert_not_called()
 
-    def test_disk_missed_by_the_first_scan(self):
+    def test_disk_missed_by_the_first_scan(self) -> None:
         self.sysfs.add(1, IQN, disk=None)
 
         def rescan(*_args):
@@ -95,7 +95,7 @@ class InitiatorTest(base.BaseTestCase):
         self.iscsi.rescan.side_effect = rescan
         self.assertEqual('/dev/sda', self.initiator.login(SOURCE, 15).path)
 
-    def test_no_disk(self):
+    def test_no_disk(self) -> None:
         self.iscsi.login.side_effect = self.logged_in(disk=None)
         self.iscsi.rescan.side_effect = AWAY
         error = self.assertRaises(exceptions.LoginFailed,
@@ -120,26 +120,26 @@ class InitiatorTest(base.BaseTestCase):
         self.assertIn(error.msg, str(raised))
         self.iscsi.login.assert_not_called()
 
-    def test_session_in_recovery_is_waited_for(self):
+    def test_session_in_recovery_is_waited_for(self) -> None:
         self.sysfs.add(1, IQN, state='FAILED')
         self.clock.at[2] = lambda: self.sysfs.set(1, 'LOGGED_IN')
         disk = self.initiator.relogin(IQN, PORTAL, 15)
         self.assertEqual('LOGGED_IN', disk.state)
 
-    def test_session_stays_in_recovery(self):
+    def test_session_stays_in_recovery(self) -> None:
         self.sysfs.add(1, IQN, state='FAILED')
         error = self.assertRaises(exceptions.LoginFailed,
                                   self.initiator.relogin, IQN, PORTAL, 15)
         self.assertIn('FAILED', str(error))
 
-    def test_session_ends_meanwhile(self):
+    def test_session_ends_meanwhile(self) -> None:
         self.sysfs.add(1, IQN, state='FAILED')
         self.clock.at[2] = lambda: self.sysfs.drop(1)
         error = self.assertRaises(exceptions.LoginFailed,
                                   self.initiator.relogin, IQN, PORTAL, 15)
         self.assertIn('ended', str(error))
 
-    def test_relogin_needs_no_secret(self):
+    def test_relogin_needs_no_secret(self) -> None:
         self.initiator.relogin(IQN, PORTAL, 15)
         self.iscsi.login.assert_called_once_with(IQN, 15)
         self.iscsi.write_record.assert_not_called()
@@ -161,7 +161,7 @@ class InitiatorTest(base.BaseTestCase):
         self.relogin_fails(OTHER)
         self.assertEqual(3, self.iscsi.login.call_count)
 
-    def test_a_lender_that_was_away_is_asked_by_one_at_a_time(self):
+    def test_a_lender_that_was_away_is_asked_by_one_at_a_time(self) -> None:
         def meanwhile(*_args):
             if asked:
                 self.relogin_fails(OTHER)
@@ -197,36 +197,36 @@ class InitiatorTest(base.BaseTestCase):
                                   self.initiator.login, SOURCE, 15)
         self.assertIn(name, str(error))
 
-    def test_verify_outdated_size(self):
+    def test_verify_outdated_size(self) -> None:
         self.iscsi.login.side_effect = self.logged_in(sectors=100)
         error = self.assertRaises(exceptions.SourceMismatch,
                                   self.initiator.login, SOURCE, 15)
         self.assertIn('51200', str(error))
 
-    def test_logout(self):
+    def test_logout(self) -> None:
         self.sysfs.add(1, IQN)
         self.iscsi.logout.side_effect = lambda *_args: self.sysfs.drop(1)
         self.initiator.logout(IQN)
         self.iscsi.delete_record.assert_called_once_with(IQN)
 
-    def test_disconnect_keeps_the_way_back(self):
+    def test_disconnect_keeps_the_way_back(self) -> None:
         self.sysfs.add(1, IQN)
         self.iscsi.logout.side_effect = lambda *_args: self.sysfs.drop(1)
         self.initiator.disconnect(IQN)
         self.iscsi.delete_record.assert_not_called()
 
-    def test_logout_of_nothing(self):
+    def test_logout_of_nothing(self) -> None:
         self.initiator.logout(IQN)
         self.iscsi.delete_record.assert_called_once_with(IQN)
 
-    def test_logout_that_reports_an_error_but_works(self):
+    def test_logout_that_reports_an_error_but_works(self) -> None:
         self.sysfs.add(1, IQN)
         self.clock.at[1] = lambda: self.sysfs.drop(1)
         self.iscsi.logout.side_effect = AWAY
         self.initiator.logout(IQN)
         self.iscsi.delete_record.assert_called_once_with(IQN)
 
-    def test_logout_refused(self):
+    def test_logout_refused(self) -> None:
         self.sysfs.add(1, IQN)
         self.iscsi.logout.side_effect = AWAY
         error = self.assertRaises(exceptions.InitiatorUnusable,
@@ -234,7 +234,7 @@ class InitiatorTest(base.BaseTestCase):
         self.assertIn('connection timed out', str(error))
         self.iscsi.delete_record.assert_not_called()
 
-    def test_lists(self):
+    def test_lists(self) -> None:
         self.sysfs.add(1, IQN)
         self.assertEqual('8:0', self.initiator.disk(IQN).devnum)
         self.assertIsNone(self.initiator.disk(IQN.replace('0', '1')))
@@ -251,10 +251,10 @@ class InitiatorTest(base.BaseTestCase):
                 self.assertRaises(exceptions.InitiatorUnusable,
                                   self.initiator.check)
 
-    def test_check_initiator(self):
+    def test_check_initiator(self) -> None:
         self.iscsi.initiator_name.side_effect = exceptions.InitiatorUnusable(
             reason='none')
         self.assertRaises(exceptions.InitiatorUnusable, self.initiator.check)
 
-    def test_secret_is_not_shown(self):
+    def test_secret_is_not_shown(self) -> None:
         self.assertNotIn('secret', repr(SOURCE))

@@ -31,7 +31,7 @@ class Configfs(fixtures.Fixture):
     :ivar die_after: let no more than that many changes happen
     """
 
-    def _setUp(self):
+    def _setUp(self) -> None:
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
         self.root = pathlib.Path(holder.name) / 'target'

@@ -36,7 +36,7 @@ node.conn[0].timeo.login_timeout = 15
 class IscsiadmMixin:
     """iscsiadm and its records in a temporary directory."""
 
-    def setUp(self):
+    def setUp(self) -> None:
         super().setUp()
         self.sysfs = self.useFixture(sysfs.Sysfs())
         privileged.context.set_client_mode(False)
@@ -83,7 +83,7 @@ class IscsiadmMixin:
 @ddt.ddt
 class RecordTest(IscsiadmMixin, base.BaseTestCase):
 
-    def test_write(self):
+    def test_write(self) -> None:
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
         values = iscsi._parse(self.record().read_text())
         self.assertEqual(IQN, values['node.name'])
@@ -101,7 +101,7 @@ class RecordTest(IscsiadmMixin, base.BaseTestCase):
         self.assertEqual(['nodes', 'static'], sorted(
             path.name for path in self.nodes.parent.iterdir()))
 
-    def test_right_record_is_left_alone(self):
+    def test_right_record_is_left_alone(self) -> None:
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
         before = self.record().stat()
         self.process.reset_mock()
@@ -109,19 +109,19 @@ class RecordTest(IscsiadmMixin, base.BaseTestCase):
         self.assertEqual(before.st_ino, self.record().stat().st_ino)
         self.process.assert_not_called()
 
-    def test_other_portal_and_secret(self):
+    def test_other_portal_and_secret(self) -> None:
         iscsi.write_record(IQN, '192.0.2.9:3260', 'user', 'other')
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
         self.assertEqual([self.record()], iscsi._files(IQN))
         self.assertIn(SECRET, self.record().read_text())
 
-    def test_damaged_record(self):
+    def test_damaged_record(self) -> None:
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
         self.record().write_text('')
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
         self.assertIn(SECRET, self.record().read_text())
 
-    def test_ipv6(self):
+    def test_ipv6(self) -> None:
         iscsi.write_record(IQN, '[fd00::1]:3260', 'user', SECRET)
         self.assertEqual(['fd00::1,3260,1'], [
             path.name for path in (self.nodes / IQN).iterdir()])
@@ -129,7 +129,7 @@ class RecordTest(IscsiadmMixin, base.BaseTestCase):
         iscsi.write_record(IQN, '[fd00::1]:3260', 'user', SECRET)
         self.process.assert_not_called()
 
-    def test_interrupted_before_the_secret(self):
+    def test_interrupted_before_the_secret(self) -> None:
         broken = OSError(errno.EIO, 'Input/output error', 'default')
         with mock.patch.object(iscsi, '_replace', autospec=True,
                                side_effect=broken):
@@ -140,7 +140,7 @@ class RecordTest(IscsiadmMixin, base.BaseTestCase):
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
         self.assertIn(SECRET, self.record().read_text())
 
-    def test_record_in_an_unknown_place(self):
+    def test_record_in_an_unknown_place(self) -> None:
         with mock.patch.object(iscsi, 'NODES', (self.root / 'etc/nodes',)):
             error = self.assertRaises(
                 exceptions.CommandFailed, iscsi.write_record, IQN, PORTAL,
@@ -176,22 +176,22 @@ class RecordTest(IscsiadmMixin, base.BaseTestCase):
 @ddt.ddt
 class SessionTest(IscsiadmMixin, base.BaseTestCase):
 
-    def test_login(self):
+    def test_login(self) -> None:
         iscsi.login(IQN, 13)
         self.assertEqual([f'iscsiadm -m node -T {IQN} --login'],
                          self.commands())
         self.assertEqual(13, self.process.call_args.kwargs['timeout'])
 
-    def test_login_fails(self):
+    def test_login_fails(self) -> None:
         self.fails = True
         self.assertRaises(exceptions.CommandFailed, iscsi.login, IQN, 13)
 
-    def test_somebody_else_logged_in_first(self):
+    def test_somebody_else_logged_in_first(self) -> None:
         self.fails = True
         self.sysfs.add(1, IQN)
         iscsi.login(IQN, 13)
 
-    def test_logout_of_every_session(self):
+    def test_logout_of_every_session(self) -> None:
         self.sysfs.add(1, FOREIGN)
         self.sysfs.add(2, IQN)
         self.sysfs.add(5, IQN)
@@ -200,11 +200,11 @@ class SessionTest(IscsiadmMixin, base.BaseTestCase):
                           'iscsiadm -m session -r 5 --logout'],
                          self.commands())
 
-    def test_logout_of_nothing(self):
+    def test_logout_of_nothing(self) -> None:
         iscsi.logout(IQN, 20)
         self.process.assert_not_called()
 
-    def test_rescan(self):
+    def test_rescan(self) -> None:
         iscsi.rescan(IQN, 3)
         self.process.assert_not_called()
         self.sysfs.add(4, IQN)
@@ -212,7 +212,7 @@ class SessionTest(IscsiadmMixin, base.BaseTestCase):
         self.assertEqual(['iscsiadm -m session -r 4 --rescan'],
                          self.commands())
 
-    def test_identity_of_another_disk(self):
+    def test_identity_of_another_disk(self) -> None:
         ask = self.enterContext(mock.patch(
             'cinder_dmclone.privileged.scsi.identity', autospec=True))
         self.assertRaises(exceptions.SourceMismatch, iscsi.identity, IQN,

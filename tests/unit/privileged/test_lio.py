@@ -74,7 +74,7 @@ BROKEN = {
 @ddt.ddt
 class LioTest(base.BaseTestCase):
 
-    def setUp(self):
+    def setUp(self) -> None:
         super().setUp()
         self.fs = self.useFixture(configfs.Configfs())
         self.fs.devices = {DEVICE: (253, 7), OTHER: (253, 8)}
@@ -92,7 +92,7 @@ class LioTest(base.BaseTestCase):
                  if entry.is_symlink()]
         return str(links[0].resolve().relative_to(self.fs.root.resolve()))
 
-    def test_export_is_complete(self):
+    def test_export_is_complete(self) -> None:
         self.ensure()
         self.assertIn('readonly: 1', self.read(f'{STORAGE}/info'))
         self.assertIn('Minor: 7', self.read(f'{STORAGE}/info'))
@@ -111,26 +111,26 @@ class LioTest(base.BaseTestCase):
                          os.listdir(self.fs.root / TPG / 'np'))
         self.assertEqual('1', self.read(f'{TPG}/enable'))
 
-    def test_product_name_starts_with_our_mark(self):
+    def test_product_name_starts_with_our_mark(self) -> None:
         self.assertTrue(lio.backstore_name(IQN)[:16].startswith('dmclone-'))
 
-    def test_who_is_not_admitted_is_not_told_of_it(self):
+    def test_who_is_not_admitted_is_not_told_of_it(self) -> None:
         self.ensure()
         self.assertEqual('0', self.read(f'{TPG}/attrib/demo_mode_discovery'))
 
-    def test_enabled_last(self):
+    def test_enabled_last(self) -> None:
         self.ensure()
         self.assertEqual(('write', f'{TPG}/enable'), self.fs.events[-1])
         self.assertEqual(1, self.fs.events.count(('write', f'{TPG}/enable')))
 
-    def test_serial_is_set_before_the_lun_exists(self):
+    def test_serial_is_set_before_the_lun_exists(self) -> None:
         self.ensure()
         serial = self.fs.events.index(
             ('write', f'{STORAGE}/wwn/vpd_unit_serial'))
         lun = self.fs.events.index(('mkdir', f'{TPG}/lun/lun_0'))
         self.assertLess(serial, lun)
 
-    def test_nothing_is_touched_the_second_time(self):
+    def test_nothing_is_touched_the_second_time(self) -> None:
         self.ensure()
         self.fs.events.clear()
         self.ensure()
@@ -145,7 +145,7 @@ class LioTest(base.BaseTestCase):
         self.ensure()
         self.assertEqual(whole, self.fs.tree())
 
-    def test_every_interruption_is_repaired(self):
+    def test_every_interruption_is_repaired(self) -> None:
         """Die after each single change, then ensure again."""
         self.ensure()
         whole = self.fs.tree()
@@ -161,7 +161,7 @@ class LioTest(base.BaseTestCase):
             self.assertEqual(whole, self.fs.tree(), limit)
             lio.remove(IQN)
 
-    def test_every_interrupted_removal_is_finished(self):
+    def test_every_interrupted_removal_is_finished(self) -> None:
         empty = self.fs.tree()
         self.ensure()
         self.fs.events.clear()
@@ -176,7 +176,7 @@ class LioTest(base.BaseTestCase):
             lio.remove(IQN)
             self.assertEqual(empty, self.fs.tree(), limit)
 
-    def test_other_device_ends_sessions_first(self):
+    def test_other_device_ends_sessions_first(self) -> None:
         self.ensure()
         self.fs.events.clear()
         self.ensure(device=OTHER, readonly=False)
@@ -187,14 +187,14 @@ class LioTest(base.BaseTestCase):
         self.assertIn('readonly: 0', self.read(f'{STORAGE}/info'))
         self.assertEqual('0', self.read(f'{ACL}/lun_0/write_protect'))
 
-    def test_missing_device_changes_nothing(self):
+    def test_missing_device_changes_nothing(self) -> None:
         self.ensure()
         whole = self.fs.tree()
         self.fs.devices.clear()
         self.assertRaises(exceptions.TargetUnusable, self.ensure)
         self.assertEqual(whole, self.fs.tree())
 
-    def test_grants(self):
+    def test_grants(self) -> None:
         lio.ensure(IQN, DEVICE, LV, True,
                    [(INITIATOR, 'user', SECRET),
                     ('iqn.2026-01.org.example:SECOND', 'user', SECRET)],
@@ -207,24 +207,24 @@ class LioTest(base.BaseTestCase):
                          os.listdir(self.fs.root / TPG / 'acls'))
         lio.revoke(IQN, 'iqn.2026-01.org.example:second')
 
-    def test_revoke_without_target(self):
+    def test_revoke_without_target(self) -> None:
         lio.revoke(IQN, INITIATOR)
         self.assertEqual([], self.fs.events)
 
-    def test_remove(self):
+    def test_remove(self) -> None:
         empty = self.fs.tree()
         self.ensure()
         lio.remove(IQN)
         self.assertEqual(empty, self.fs.tree())
         lio.remove(IQN)
 
-    def test_remove_disables_first(self):
+    def test_remove_disables_first(self) -> None:
         self.ensure()
         self.fs.events.clear()
         lio.remove(IQN)
         self.assertEqual(('write', f'{TPG}/enable'), self.fs.events[0])
 
-    def test_removal_repeated_when_another_target_vanishes(self):
+    def test_removal_repeated_when_another_target_vanishes(self) -> None:
         self.ensure()
         path = 'rtslib_fb.tcm.StorageObject._gen_attached_luns'
         with mock.patch(path, autospec=True,
@@ -233,7 +233,7 @@ class LioTest(base.BaseTestCase):
             lio.remove(IQN)
         self.assertFalse((self.fs.root / HBA).exists())
 
-    def test_storage_objects_are_looked_up_by_text(self):
+    def test_storage_objects_are_looked_up_by_text(self) -> None:
         """Before 2.2 rtslib cannot take a path to pieces."""
         find = lio._rtslib().tcm.StorageObject.so_from_path
         with mock.patch('rtslib_fb.tcm.StorageObject.so_from_path',
@@ -243,7 +243,7 @@ class LioTest(base.BaseTestCase):
         self.assertEqual({str}, {type(call.args[0])
                                  for call in looked_up.call_args_list})
 
-    def test_foreign_objects_survive(self):
+    def test_foreign_objects_survive(self) -> None:
         for path in ('core/iblock_0', 'core/iblock_0/volume-1',
                      'iscsi/iqn.2010-10.org.openstack:volume-1'):
             (self.fs.root / path).mkdir()
@@ -254,7 +254,7 @@ class LioTest(base.BaseTestCase):
         lio.remove(IQN)
         self.assertEqual(before, self.fs.tree())
 
-    def test_number_taken_by_another(self):
+    def test_number_taken_by_another(self) -> None:
         (self.fs.root / HBA).mkdir()
         (self.fs.root / HBA / 'foreign').mkdir()
         self.ensure()
@@ -262,7 +262,7 @@ class LioTest(base.BaseTestCase):
         lio.remove(IQN)
         self.assertTrue((self.fs.root / HBA / 'foreign').exists())
 
-    def test_list(self):
+    def test_list(self) -> None:
         self.assertEqual([], lio.list_exports())
         self.ensure()
         self.fs.set(f'{ACL}/info', 'InitiatorName: ' + INITIATOR)
@@ -271,14 +271,14 @@ class LioTest(base.BaseTestCase):
               'initiators': [INITIATOR], 'enabled': True,
               'sessions': [INITIATOR]}], lio.list_exports())
 
-    def test_list_of_one(self):
+    def test_list_of_one(self) -> None:
         self.ensure()
         for part, iqns, listed in ((LV, [], [IQN]), ('other', [], []),
                                    ('other', [IQN], [IQN])):
             self.assertEqual(listed, [
                 state['iqn'] for state in lio.list_exports(part, iqns)])
 
-    def test_list_shows_halves(self):
+    def test_list_shows_halves(self) -> None:
         self.ensure()
         state = lio.list_exports()[0]
         target = self.fs.root / 'iscsi' / IQN
@@ -293,7 +293,7 @@ class LioTest(base.BaseTestCase):
                          [(half['iqn'], half['device'], half['enabled'])
                           for half in lio.list_exports()])
 
-    def test_errors_cross_privsep_without_the_secret(self):
+    def test_errors_cross_privsep_without_the_secret(self) -> None:
         def refuse(path, text, *_args):
             raise PermissionError(13, f'refused: {path.name}')
 
@@ -304,7 +304,7 @@ class LioTest(base.BaseTestCase):
         self.assertEqual(str(error), str(again))
         self.assertNotEqual('1', self.read(f'{TPG}/enable'))
 
-    def test_stuck_change_does_not_collect_others(self):
+    def test_stuck_change_does_not_collect_others(self) -> None:
         with lio._LOCK, mock.patch.object(lio, 'LOCK_SECONDS', 0.01):
             self.assertRaises(exceptions.TargetUnusable, lio.remove, IQN)
             self.assertEqual([], lio.list_exports())
@@ -327,7 +327,7 @@ class LioTest(base.BaseTestCase):
 
 class LoadTest(base.BaseTestCase):
 
-    def setUp(self):
+    def setUp(self) -> None:
         super().setUp()
         self.fs = self.useFixture(configfs.Configfs())
         database = pathlib.Path(self.fs.root.parent) / 'etc'
@@ -336,7 +336,7 @@ class LoadTest(base.BaseTestCase):
             mock.patch('cinder_dmclone.privileged.process.run',
                        autospec=True))
 
-    def test_load(self):
+    def test_load(self) -> None:
         lio.load()
         self.assertTrue((lio.DB_ROOT / 'pr').is_dir())
         self.assertIn(mock.call(['modprobe', 'iscsi_target_mod'],
@@ -346,7 +346,7 @@ class LoadTest(base.BaseTestCase):
 
         self.assertNotIn('mount', str(self.run_command.mock_calls))
 
-    def test_configfs_is_mounted_if_nobody_did(self):
+    def test_configfs_is_mounted_if_nobody_did(self) -> None:
         target = pathlib.Path(tempfile.mkdtemp()) / 'target'
         self.addCleanup(shutil.rmtree, target.parent)
 
@@ -364,7 +364,7 @@ class LoadTest(base.BaseTestCase):
                 lio.load()
                 shutil.rmtree(target)
 
-    def test_no_configfs(self):
+    def test_no_configfs(self) -> None:
         def refused(argv, timeout):
             if argv[0] == 'mount':
                 raise exceptions.CommandFailed(
@@ -376,7 +376,7 @@ class LoadTest(base.BaseTestCase):
                       'status 32: permission denied): in a container /nowhere '
                       "has to be the host's", str(error))
 
-    def test_no_rtslib(self):
+    def test_no_rtslib(self) -> None:
         with mock.patch.dict('sys.modules', {'rtslib_fb': None}):
             error = self.assertRaises(exceptions.TargetUnusable, lio.load)
         self.assertIn('rtslib-fb', str(error))

@@ -18,7 +18,7 @@ SERIAL = b'11111111-2222-3333-4444-555555555555'
 class Disk:
     """Answers the ioctl; ``sense`` holds sense keys to answer first."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.serial = SERIAL + b'\0'
         self.write_protect = True
         self.blocks = 2048
@@ -55,7 +55,7 @@ class Disk:
 @ddt.ddt
 class IdentityTest(base.BaseTestCase):
 
-    def setUp(self):
+    def setUp(self) -> None:
         super().setUp()
         self.disk = Disk()
         self.ioctl = self.enterContext(mock.patch(
@@ -66,12 +66,12 @@ class IdentityTest(base.BaseTestCase):
     def identity(self):
         return scsi.identity('/dev/null', '8:0', 5)
 
-    def test_identity(self):
+    def test_identity(self) -> None:
         self.assertEqual({'serial': SERIAL.decode(), 'size': 1 << 20,
                           'block_size': 512, 'readonly': True},
                          self.identity())
 
-    def test_large_disk_with_large_blocks(self):
+    def test_large_disk_with_large_blocks(self) -> None:
         self.disk.block_size = 4096
         self.disk.blocks = 1 << 33
         self.disk.write_protect = False
@@ -80,11 +80,11 @@ class IdentityTest(base.BaseTestCase):
                          (found['size'], found['block_size'],
                           found['readonly']))
 
-    def test_no_serial(self):
+    def test_no_serial(self) -> None:
         self.disk.serial = b''
         self.assertEqual('', self.identity()['serial'])
 
-    def test_unit_attentions_are_passed(self):
+    def test_unit_attentions_are_passed(self) -> None:
         self.disk.sense = [6, 6]
         self.assertEqual(SERIAL.decode(), self.identity()['serial'])
         self.assertEqual([0x12] * 3, self.disk.commands[:3])
@@ -94,15 +94,15 @@ class IdentityTest(base.BaseTestCase):
         self.disk.sense = list(sense)
         self.assertRaises(exceptions.CommandFailed, self.identity)
 
-    def test_not_a_scsi_disk(self):
+    def test_not_a_scsi_disk(self) -> None:
         self.ioctl.side_effect = OSError(25, 'Inappropriate ioctl')
         self.assertRaises(exceptions.CommandFailed, self.identity)
 
-    def test_gone(self):
+    def test_gone(self) -> None:
         self.assertRaises(exceptions.CommandFailed, scsi.identity,
                           '/dev/no-such-disk', '8:0', 5)
 
-    def test_one_that_cannot_be_opened_yet(self):
+    def test_one_that_cannot_be_opened_yet(self) -> None:
         absent = OSError(errno.ENXIO, 'No such device or address')
         with mock.patch.object(scsi.os, 'open', side_effect=[
                 absent, absent, os.open('/dev/null', os.O_RDONLY)]):
@@ -111,13 +111,13 @@ class IdentityTest(base.BaseTestCase):
             with mock.patch.object(scsi.os, 'open', side_effect=absent):
                 self.assertRaises(exceptions.CommandFailed, self.identity)
 
-    def test_another_disk_under_that_name_is_not_asked(self):
+    def test_another_disk_under_that_name_is_not_asked(self) -> None:
         self.ready.side_effect = exceptions.NodeLate('late')
         self.assertRaises(exceptions.NodeLate, self.identity)
         self.ready.assert_called_once_with('/dev/null', '8:0')
         self.ioctl.assert_not_called()
 
-    def test_stuck_disk_holds_one_thread_only(self):
+    def test_stuck_disk_holds_one_thread_only(self) -> None:
         release = threading.Event()
         self.addCleanup(release.set)
         self.ioctl.side_effect = lambda *_args: release.wait()
