@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
+from __future__ import annotations
+
+import typing
 from unittest import mock
 
 import ddt
@@ -7,6 +10,7 @@ from oslotest import base
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.iscsi import initiator
+from cinder_dmclone.sysfs import sessions
 from cinder_dmclone import units
 from tests.unit.iscsi import sysfs
 
@@ -18,6 +22,7 @@ SOURCE = initiator.Source(IQN, PORTAL, SERIAL, units.Bytes(1 << 20),
                           512, 'user', 'secret')
 IDENTITY = {'serial': SERIAL, 'size': 1 << 20, 'block_size': 512,
             'readonly': True}
+Error = exceptions.DMCloneException
 AWAY = exceptions.CommandFailed(command='iscsiadm', code=8,
                                 stderr='connection timed out')
 
@@ -27,12 +32,12 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.at = {}
+        self.at: dict[float, typing.Callable[[], object]] = {}
 
-    def monotonic(self):
+    def monotonic(self) -> float:
         return self.now
 
-    def sleep(self, seconds):
+    def sleep(self, seconds: float) -> None:
         self.now += seconds
         for when in sorted(self.at):
             if when <= self.now - 1000:
@@ -54,12 +59,13 @@ class InitiatorTest(base.BaseTestCase):
         self.iscsi.login.side_effect = self.logged_in()
         self.initiator = initiator.Initiator()
 
-    def logged_in(self, **session):
+    def logged_in(self, **session: typing.Any
+                  ) -> typing.Callable[..., None]:
         return lambda *_args: self.sysfs.add(1, IQN, **session)
 
     def test_login(self) -> None:
         disk = self.initiator.login(SOURCE, 15)
-        self.assertEqual(initiator.Disk('/dev/sda', '8:0', 'LOGGED_IN'), disk)
+        self.assertEqual(sessions.Disk('/dev/sda', '8:0', 'LOGGED_IN'), disk)
         self.iscsi.write_record.assert_called_once_with(
             IQN, SOURCE.portal, 'user', 'secret')
         self.iscsi.identity.assert_called_once_with(IQN, '8:0', mock.ANY)
@@ -88,7 +94,7 @@ class InitiatorTest(base.BaseTestCase):
     def test_disk_missed_by_the_first_scan(self) -> None:
         self.sysfs.add(1, IQN, disk=None)
 
-        def rescan(*_args):
+        def rescan(*_args: object) -> None:
             self.sysfs.drop(1)
             self.sysfs.add(2, IQN)
 
@@ -105,7 +111,7 @@ class InitiatorTest(base.BaseTestCase):
         self.assertLess(self.clock.now, 1016)
 
     @ddt.data(AWAY, exceptions.CommandTimeout(command='iscsiadm', seconds=1))
-    def test_lender_away(self, error):
+    def test_lender_away(self, error: Error) -> None:
         self.iscsi.login.side_effect = error
         raised = self.assertRaises(exceptions.LoginFailed,
                                    self.initiator.login, SOURCE, 15)
@@ -113,7 +119,7 @@ class InitiatorTest(base.BaseTestCase):
         self.assertNotIn('secret', str(raised))
 
     @ddt.data(AWAY, exceptions.InitiatorUnusable(reason='node record'))
-    def test_no_record(self, error):
+    def test_no_record(self, error: Error) -> None:
         self.iscsi.write_record.side_effect = error
         raised = self.assertRaises(exceptions.LoginFailed,
                                    self.initiator.login, SOURCE, 15)
@@ -145,12 +151,13 @@ class InitiatorTest(base.BaseTestCase):
         self.iscsi.write_record.assert_not_called()
         self.iscsi.identity.assert_not_called()
 
-    def relogin_fails(self, iqn, portal=PORTAL):
+    def relogin_fails(self, iqn: str, portal: str = PORTAL) -> str:
         return str(self.assertRaises(
             exceptions.LoginFailed, self.initiator.relogin, iqn, portal, 15))
 
     @ddt.data(AWAY, exceptions.CommandTimeout(command='iscsiadm', seconds=1))
-    def test_a_lender_that_is_away_is_asked_once_for_all(self, error):
+    def test_a_lender_that_is_away_is_asked_once_for_all(
+            self, error: Error) -> None:
         self.iscsi.login.side_effect = error
         first = self.relogin_fails(IQN)
         self.assertEqual(first, self.relogin_fails(OTHER).replace(OTHER, IQN))
@@ -162,12 +169,13 @@ class InitiatorTest(base.BaseTestCase):
         self.assertEqual(3, self.iscsi.login.call_count)
 
     def test_a_lender_that_was_away_is_asked_by_one_at_a_time(self) -> None:
-        def meanwhile(*_args):
+        asked: list[tuple[object, ...]] = []
+
+        def meanwhile(*_args: object) -> None:
             if asked:
                 self.relogin_fails(OTHER)
             asked.append(_args)
             raise AWAY
-        asked = []
         self.iscsi.login.side_effect = meanwhile
         for tries in (1, 2):
             self.assertEqual(tries > 1, self.initiator.silent(PORTAL))
@@ -182,7 +190,8 @@ class InitiatorTest(base.BaseTestCase):
         exceptions.CommandFailed(command='iscsiadm', code=24,
                                  stderr='authorization failure'),
         exceptions.NotBegun(command='login', seconds=10))
-    def test_a_lender_that_may_be_there_is_asked_for_others(self, error):
+    def test_a_lender_that_may_be_there_is_asked_for_others(
+            self, error: Error) -> None:
         self.iscsi.login.side_effect = error
         self.assertIn(error.msg, self.relogin_fails(IQN))
         self.relogin_fails(OTHER)
@@ -191,7 +200,7 @@ class InitiatorTest(base.BaseTestCase):
     @ddt.data(('serial', 'other'), ('size', 512), ('block_size', 4096),
               ('readonly', False))
     @ddt.unpack
-    def test_verify(self, name, value):
+    def test_verify(self, name: str, value: object) -> None:
         self.iscsi.identity.return_value[name] = value
         error = self.assertRaises(exceptions.SourceMismatch,
                                   self.initiator.login, SOURCE, 15)
@@ -236,11 +245,13 @@ class InitiatorTest(base.BaseTestCase):
 
     def test_lists(self) -> None:
         self.sysfs.add(1, IQN)
-        self.assertEqual('8:0', self.initiator.disk(IQN).devnum)
+        disk = self.initiator.disk(IQN)
+        assert disk
+        self.assertEqual('8:0', disk.devnum)
         self.assertIsNone(self.initiator.disk(IQN.replace('0', '1')))
 
     @ddt.data(True, False)
-    def test_check(self, running):
+    def test_check(self, running: bool) -> None:
         text = 'x @ISCSIADM_ABSTRACT_NAMESPACE\n' if running else 'x\n'
         self.iscsi.initiator_name.return_value = 'iqn.x'
         with mock.patch('pathlib.Path.read_text', autospec=True,

@@ -33,7 +33,7 @@ node.conn[0].timeo.login_timeout = 15
 '''
 
 
-class IscsiadmMixin:
+class Case(base.BaseTestCase):
     """iscsiadm and its records in a temporary directory."""
 
     def setUp(self) -> None:
@@ -52,13 +52,14 @@ class IscsiadmMixin:
             side_effect=self.run_or_play))
         self.fails = False
 
-    def run_or_play(self, argv, timeout, input=None):
+    def run_or_play(self, argv: list[str], timeout: float,
+                    input: str | None = None) -> str:
         self.assertNotIn(SECRET, ' '.join(argv))
         if argv[0] != 'iscsiadm':
             return self.run_really(argv, timeout, input)
         return self.iscsiadm(argv)
 
-    def iscsiadm(self, argv):
+    def iscsiadm(self, argv: list[str]) -> str:
         if self.fails:
             raise exceptions.CommandFailed(command=argv[0], code=8,
                                            stderr='away')
@@ -73,15 +74,15 @@ class IscsiadmMixin:
             (static / f'{IQN},x').symlink_to(path)
         return ''
 
-    def commands(self):
+    def commands(self) -> list[str]:
         return [' '.join(call.args[0]) for call in self.process.mock_calls]
 
-    def record(self):
+    def record(self) -> pathlib.Path:
         return self.nodes / IQN / '192.0.2.1,3260,1/default'
 
 
 @ddt.ddt
-class RecordTest(IscsiadmMixin, base.BaseTestCase):
+class RecordTest(Case):
 
     def test_write(self) -> None:
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
@@ -154,13 +155,14 @@ class RecordTest(IscsiadmMixin, base.BaseTestCase):
               (PORTAL, 'user', SECRET + '\n'),
               (PORTAL, 'user', ''))
     @ddt.unpack
-    def test_bad_arguments(self, portal, user, password):
+    def test_bad_arguments(self, portal: str, user: str,
+                           password: str) -> None:
         error = self.assertRaises(ValueError, iscsi.write_record, IQN,
                                   portal, user, password)
         self.assertNotIn(SECRET, str(error))
 
     @ddt.data(True, False)
-    def test_delete(self, refused):
+    def test_delete(self, refused: bool) -> None:
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
         (self.nodes / FOREIGN).mkdir()
         self.fails = refused
@@ -174,7 +176,7 @@ class RecordTest(IscsiadmMixin, base.BaseTestCase):
 
 
 @ddt.ddt
-class SessionTest(IscsiadmMixin, base.BaseTestCase):
+class SessionTest(Case):
 
     def test_login(self) -> None:
         iscsi.login(IQN, 13)
@@ -225,7 +227,7 @@ class SessionTest(IscsiadmMixin, base.BaseTestCase):
         ask.assert_called_once_with('/dev/sdb', '8:16', 5)
 
     @ddt.data(FOREIGN, '', f'../{IQN}', IQN + '\n')
-    def test_foreign_names_refused(self, iqn):
+    def test_foreign_names_refused(self, iqn: str) -> None:
         for function, arguments in (
                 (iscsi.login, (1,)), (iscsi.logout, (1,)),
                 (iscsi.rescan, (1,)), (iscsi.delete_record, ()),
@@ -236,11 +238,11 @@ class SessionTest(IscsiadmMixin, base.BaseTestCase):
 
 
 @ddt.ddt
-class InitiatorTest(IscsiadmMixin, base.BaseTestCase):
+class InitiatorTest(Case):
 
     @ddt.data('# x\nInitiatorName=iqn.1993-08.org.debian:01:ABC\n',
               '  InitiatorName = iqn.1993-08.org.debian:01:abc')
-    def test_name(self, text):
+    def test_name(self, text: str) -> None:
         path = self.root / 'name'
         path.write_text(text)
         with mock.patch.object(iscsi, 'INITIATOR', path):
@@ -248,7 +250,7 @@ class InitiatorTest(IscsiadmMixin, base.BaseTestCase):
                              iscsi.initiator_name())
 
     @ddt.data(None, '', '# InitiatorName=iqn.x\n', 'InitiatorName=\n')
-    def test_no_name(self, text):
+    def test_no_name(self, text: str | None) -> None:
         path = self.root / 'name'
         if text is not None:
             path.write_text(text)

@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import tempfile
+from typing import Callable
 from unittest import mock
 
 import ddt
@@ -31,14 +32,14 @@ ACL = f'{TPG}/acls/{INITIATOR}'
 DEATHS = (configfs.Died, exceptions.TargetUnusable)
 
 
-def _unlink(folder):
+def _unlink(folder: pathlib.Path) -> None:
     for path in folder.iterdir():
         if path.is_symlink():
             path.unlink()
 
 
 # States that a crash or somebody's hand leaves, made from a whole export.
-BROKEN = {
+BROKEN: dict[str, Callable[[configfs.Configfs], object]] = {
     'disabled': lambda fs: fs.set(f'{TPG}/enable', '0'),
     'storage object of another device': lambda fs: fs.set(
         f'{STORAGE}/info',
@@ -79,15 +80,15 @@ class LioTest(base.BaseTestCase):
         self.fs = self.useFixture(configfs.Configfs())
         self.fs.devices = {DEVICE: (253, 7), OTHER: (253, 8)}
 
-    def ensure(self, device=DEVICE, readonly=True, initiator=INITIATOR,
-               password=SECRET):
+    def ensure(self, device: str = DEVICE, readonly: bool = True,
+               initiator: str = INITIATOR, password: str = SECRET) -> None:
         lio.ensure(IQN, device, LV, readonly,
                    [(initiator, 'user', password)], '192.0.2.1', 3260)
 
-    def read(self, path):
+    def read(self, path: str) -> str:
         return (self.fs.root / path).read_text()
 
-    def link(self, path):
+    def link(self, path: str) -> str:
         links = [entry for entry in (self.fs.root / path).iterdir()
                  if entry.is_symlink()]
         return str(links[0].resolve().relative_to(self.fs.root.resolve()))
@@ -137,7 +138,7 @@ class LioTest(base.BaseTestCase):
         self.assertEqual([], self.fs.events)
 
     @ddt.data(*BROKEN)
-    def test_repair(self, name):
+    def test_repair(self, name: str) -> None:
         self.ensure()
         whole = self.fs.tree()
         BROKEN[name](self.fs)
@@ -294,7 +295,7 @@ class LioTest(base.BaseTestCase):
                           for half in lio.list_exports()])
 
     def test_errors_cross_privsep_without_the_secret(self) -> None:
-        def refuse(path, text, *_args):
+        def refuse(path: pathlib.Path, text: str, *_args: object) -> None:
             raise PermissionError(13, f'refused: {path.name}')
 
         with mock.patch('rtslib_fb.utils.fwrite', refuse):
@@ -312,7 +313,7 @@ class LioTest(base.BaseTestCase):
     @ddt.data('iqn.2010-10.org.openstack:volume-1',
               'iqn.2010-10.org.openstack:dmclone-0123456789abcdef/../x',
               f'../{IQN}', IQN + '\n', '')
-    def test_foreign_names_refused(self, iqn):
+    def test_foreign_names_refused(self, iqn: str) -> None:
         self.assertRaises(ValueError, lio.remove, iqn)
         self.assertRaises(ValueError, lio.revoke, iqn, INITIATOR)
         self.assertRaises(ValueError, lio.ensure, iqn, DEVICE, LV, True, [],
@@ -321,7 +322,7 @@ class LioTest(base.BaseTestCase):
     @ddt.data('/dev/sda', '/dev/mapper/vg-volume', f'/dev/mapper/../{LV}',
               f'/dev/mapper/dmclone-front-ca12f31b-{LV}',
               f'/dev/mapper/dmclone-clone-{LV}', DEVICE + '\n')
-    def test_only_exports_devices_made_for_it(self, device):
+    def test_only_exports_devices_made_for_it(self, device: str) -> None:
         self.assertRaises(ValueError, self.ensure, device=device)
 
 
@@ -350,7 +351,7 @@ class LoadTest(base.BaseTestCase):
         target = pathlib.Path(tempfile.mkdtemp()) / 'target'
         self.addCleanup(shutil.rmtree, target.parent)
 
-        def mounted(argv, timeout):
+        def mounted(argv: list[str], timeout: float) -> None:
             if argv[0] == 'mount':
                 self.assertEqual(str(target.parent), argv[-1])
                 (target / 'iscsi').mkdir(parents=True)
@@ -365,7 +366,7 @@ class LoadTest(base.BaseTestCase):
                 shutil.rmtree(target)
 
     def test_no_configfs(self) -> None:
-        def refused(argv, timeout):
+        def refused(argv: list[str], timeout: float) -> None:
             if argv[0] == 'mount':
                 raise exceptions.CommandFailed(
                     command='mount', code=32, stderr='permission denied')
