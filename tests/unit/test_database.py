@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 
+from cinder_dmclone.releases import models
 from tests.unit import base
 from tests.unit.fake import database
 
@@ -41,4 +42,4 @@ class DatabaseTest(base.TestCase):
             writer.start()
         for writer in writers:
             writer.join()
-        self.assertEqual(8, len(found.all(database.models.Volume)))
+        self.assertEqual(8, len(found.all(models.Volume)))

@@ -58,9 +58,9 @@ def logged() -> typing.Iterator[str]:
     """Each text that the log may have, as a pattern."""
     for path, functions in LOGGED.items():
         yield from sentences(path, functions)
-    for path in sorted((ROOT / 'cinder_dmclone').rglob('*.py')):
-        if NOT_OURS not in str(path):
-            for node in ast.walk(ast.parse(path.read_text())):
+    for file in sorted((ROOT / 'cinder_dmclone').rglob('*.py')):
+        if NOT_OURS not in str(file):
+            for node in ast.walk(ast.parse(file.read_text())):
                 for said in _said(node):
                     yield from filter(None, map(_pattern, _texts(said)))
 
@@ -90,9 +90,9 @@ def _texts(node: ast.AST) -> typing.Iterator[ast.AST]:
 
 def _pattern(node: ast.AST) -> str:
     parts = node.values if isinstance(node, ast.JoinedStr) else [node]
-    said = [part.value if isinstance(part, ast.Constant) else None
+    said = [str(part.value) if isinstance(part, ast.Constant) else None
             for part in parts]
-    fixed = ' '.join(part for part in said if isinstance(part, str))
+    fixed = ' '.join(part for part in said if part)
     if len(fixed.split()) < _WORDS or fixed == _SOUGHT:
         return ''
     whole = ''.join(_ANY if part is None else re.escape(part.strip('\n'))

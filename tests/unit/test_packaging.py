@@ -17,6 +17,7 @@ import unittest
 
 from oslo_rootwrap import wrapper
 
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import dm
@@ -26,7 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILES = ROOT / 'cinder_dmclone/files'
 FILTER = FILES / 'cinder-dmclone.filters'
 RULE = FILES / 'cinder-dmclone.rules'
-LV = '3b0c1f8e-6f57-4c6f-9c9b-0d7a3e4b5c6d'
+LV = LvUuid('3b0c1f8e-6f57-4c6f-9c9b-0d7a3e4b5c6d')
 
 
 def python_files(*folders: str) -> typing.Iterator[pathlib.Path]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import email
+import email.message
 import os
 import pathlib
 import re
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import typing
 import unittest
 import zipfile
 
@@ -66,6 +67,12 @@ def build(kind: str, source: pathlib.Path, target: pathlib.Path,
 
 class WheelTestCase(unittest.TestCase):
 
+    path: typing.ClassVar[pathlib.Path]
+    directory: typing.ClassVar[pathlib.Path]
+    wheel: typing.ClassVar[zipfile.ZipFile]
+    files: typing.ClassVar[set[str]]
+    metadata: typing.ClassVar[email.message.Message]
+
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()
@@ -91,7 +98,7 @@ class WheelTestCase(unittest.TestCase):
     def required(self, extra: str = '') -> set[str]:
         """The names of what pip installs beside us."""
         found = map(requirements.Requirement,
-                    self.metadata.get_all('Requires-Dist'))
+                    self.metadata.get_all('Requires-Dist', []))
         return {one.name.lower() for one in found if one.marker is None or
                 one.marker.evaluate({'extra': extra})}
 
@@ -110,11 +117,12 @@ class WheelTestCase(unittest.TestCase):
              self.metadata.get_all('Provides-Extra'),
              self.metadata['Description-Content-Type']])
         self.assertIn('Environment :: OpenStack',
-                      self.metadata.get_all('Classifier'))
+                      self.metadata.get_all('Classifier', []))
 
     def test_description_can_be_read_where_nothing_else_is(self) -> None:
         """An index has neither the pictures nor the pages of the README."""
         text = self.metadata.get_payload()
+        assert isinstance(text, str)
         readme = (ROOT / 'README.md').read_text()
         self.assertTrue(text.startswith(readme.splitlines()[0]))
         self.assertIn('![', readme)
@@ -180,7 +188,8 @@ class WheelTestCase(unittest.TestCase):
                              - {f'cinder_dmclone-{VERSION}.dist-info/'
                                 'pbr.json'})
 
-    def test_command_works_where_nothing_else_is_installed(self):
+    def test_command_works_where_nothing_else_is_installed(
+            self) -> None:
         """On a host whose Cinder is in a container."""
         place, root = self.directory / 'venv', self.directory / 'root'
         run(sys.executable, '-m', 'venv', '--without-pip', place,
