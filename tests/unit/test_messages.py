@@ -33,7 +33,10 @@ LOGGED: dict[str, set[str]] = {
     'reconcile/loans.py': {'_doubt', '_kept'},
     'reconcile/offers.py': {'hindrance'},
 }
-REPORTED = ('CorruptRecord', 'LaterFormat', 'CopyUnusable')
+REPORTED = ('CorruptRecord', 'LaterFormat', 'CopyUnusable', 'CommandFailed',
+            'CommandTimeout', 'NotBegun', 'NodeLate', 'LoginFailed',
+            'SourceMismatch', 'PeerUnreachable', 'PeerRefused',
+            'VolumeLocked', 'DatabaseAway', 'TableRefused')
 # nova-scheduler's log has a page of its own.
 NOT_OURS = 'cinder_dmclone/nova'
 # What a sentence is at least; others are names and parts of one.
