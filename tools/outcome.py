@@ -2,6 +2,8 @@
 """What came of a run of stestr: counts, times, and what was raised."""
 from __future__ import annotations
 
+import csv
+import datetime
 import json
 import pathlib
 import re
@@ -44,13 +46,23 @@ def count(results: Sequence[str]) -> tuple[int, int]:
 
 
 def times(results: Sequence[str]) -> dict[str, float]:
-    """Seconds of each test of the last stestr run."""
+    """Seconds of each test of the last stestr run.
+
+    Not from subunit-ls: for it a test begins anew with each of its details,
+    which all come at the end.
+    """
     stream = subprocess.run(results, cwd=ROOT, stdout=subprocess.PIPE)
-    lines = subprocess.run(
-        [str(pathlib.Path(results[0]).with_name('subunit-ls')), '--times'],
+    table = subprocess.run(
+        [str(pathlib.Path(results[0]).with_name('subunit2csv'))],
         input=stream.stdout, stdout=subprocess.PIPE).stdout.decode()
-    return {test: float(seconds) for test, _, seconds in (
-        line.rpartition(' ') for line in lines.splitlines()) if test}
+    return {row['test']: _seconds(row)
+            for row in csv.DictReader(table.splitlines())}
+
+
+def _seconds(row: Mapping[str, str]) -> float:
+    begin, end = (datetime.datetime.fromisoformat(row[key])
+                  for key in ('start_time', 'stop_time'))
+    return (end - begin).total_seconds()
 
 
 def slowest(found: Mapping[str, Mapping[str, float]],

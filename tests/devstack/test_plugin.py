@@ -9,6 +9,7 @@ import pathlib
 import platform
 import sys
 import tempfile
+import typing
 import unittest
 from unittest import mock
 
@@ -41,14 +42,16 @@ OF_BACKENDS = ('enabled_backends', 'default_volume_type')
 
 class PluginTest(unittest.TestCase):
 
-    def run_devstack(self, *scripts: str, **how) -> list[machine.Left]:
+    def run_devstack(self, *scripts: str,
+                     **how: typing.Any) -> list[machine.Left]:
         """What the scripts have left; each has succeeded."""
         left = self.try_devstack(*scripts, **how)
         for one in left[1:]:
             self.assertEqual(0, one.status, one.output)
         return left
 
-    def try_devstack(self, *scripts: str, **how) -> list[machine.Left]:
+    def try_devstack(self, *scripts: str,
+                     **how: typing.Any) -> list[machine.Left]:
         """What the scripts have left, whatever came of them."""
         place = tempfile.TemporaryDirectory(prefix='devstack-')
         self.addCleanup(place.cleanup)
@@ -62,7 +65,7 @@ class PluginTest(unittest.TestCase):
 class CinderConfTest(PluginTest):
     """cinder.conf, and the volume groups that it names."""
 
-    def test_a_node_is_that_of_the_lab(self):
+    def test_a_node_is_that_of_the_lab(self) -> None:
         _, stack = self.run_devstack('stack')
         found = stack.cinder_conf
         of_lab = machine.sections(config.node(
@@ -73,7 +76,7 @@ class CinderConfTest(PluginTest):
         for key in OF_BACKENDS:
             self.assertEqual(of_lab['DEFAULT'][key], found['DEFAULT'][key])
 
-    def test_cinder_knows_every_key_and_value(self):
+    def test_cinder_knows_every_key_and_value(self) -> None:
         _, stack = self.run_devstack(
             'stack', DMCLONE_METADATA_BACKING_SIZE='1G')
         conf = cfg.ConfigOpts()
@@ -89,7 +92,7 @@ class CinderConfTest(PluginTest):
                 getattr(known, key)
         self.assertIn('dmclone_metadata_volume_group', groups['dmclone'])
 
-    def test_a_metadata_group(self):
+    def test_a_metadata_group(self) -> None:
         _, stack, unstack = self.run_devstack(
             'stack', 'unstack', DMCLONE_METADATA_BACKING_SIZE='1G')
         self.assertEqual([GROUP, f'{GROUP}-metadata'], stack.groups)
@@ -98,14 +101,14 @@ class CinderConfTest(PluginTest):
             stack.cinder_conf['dmclone']['dmclone_metadata_volume_group'])
         self.assertEqual([], unstack.groups)
 
-    def test_an_address_of_its_own(self):
+    def test_an_address_of_its_own(self) -> None:
         _, stack = self.run_devstack('stack', DMCLONE_TARGET_IP='198.51.100.7')
         self.assertEqual('198.51.100.7',
                          stack.cinder_conf['dmclone']['target_ip_address'])
         self.assertEqual(machine.HOST_IP,
                          stack.cinder_conf['DEFAULT']['my_ip'])
 
-    def test_other_backends_beside(self):
+    def test_other_backends_beside(self) -> None:
         lvm = 'lvm:lvmdriver-1'
         _, alone = self.run_devstack('stack', plugin=False)
         _, stack, unstack = self.run_devstack(
@@ -122,7 +125,7 @@ class CinderConfTest(PluginTest):
         self.assertEqual([GROUP, 'stack-volumes-lvmdriver-1'], stack.groups)
         self.assertEqual([], unstack.groups)
 
-    def test_backends_of_other_names(self):
+    def test_backends_of_other_names(self) -> None:
         _, stack, unstack = self.run_devstack(
             'stack', 'unstack',
             CINDER_ENABLED_BACKENDS='dmclone:fast,dmclone:slow')
@@ -155,7 +158,8 @@ def options(backend: str) -> dict[str, list[cfg.Opt]]:
     return found
 
 
-def list_opts(point: importlib.metadata.EntryPoint):
+def list_opts(point: importlib.metadata.EntryPoint
+              ) -> list[tuple[typing.Any, list[cfg.Opt]]]:
     """What an entry point of oslo.config's generator says."""
     # Cinder's has all drivers; the library of one is optional.
     sys.modules['googleapiclient'] = mock.Mock()
@@ -178,7 +182,7 @@ def left_by_devstack() -> dict[str, str]:
 class MachineTest(PluginTest):
     """Everything else."""
 
-    def test_files_of_a_node(self):
+    def test_files_of_a_node(self) -> None:
         _, stack = self.run_devstack('stack')
         self.assert_has(stack, RULE, FILTER, ENABLED)
         self.assert_has(stack, 'etc/cinder/rootwrap.d/volume.filters')
@@ -194,14 +198,14 @@ class MachineTest(PluginTest):
                 f'systemd reads /{SYSTEMD}/cinder-dmclone.{name}',
                 stack.commands)
 
-    def test_the_rule_has_the_number_of_its_system(self):
+    def test_the_rule_has_the_number_of_its_system(self) -> None:
         _, stack = self.run_devstack(
             'stack', machine={'DM_RULES': '10-dm.rules'})
         self.assertEqual(
             ['etc/udev/rules.d/11-cinder-dmclone.rules'],
             [name for name in stack.files if name.endswith('dmclone.rules')])
 
-    def test_twice_is_as_once(self):
+    def test_twice_is_as_once(self) -> None:
         left = self.run_devstack('stack', 'unstack', 'unstack', 'stack',
                                  'clean', 'clean', 'stack', 'clean')
         first, second, third = (left[index] for index in (1, 4, 7))
@@ -215,18 +219,18 @@ class MachineTest(PluginTest):
         for after in left[2], left[3], left[5], left[8]:
             self.assertEqual([], after.groups)
 
-    def test_former_versions_of_files_go_too(self):
+    def test_former_versions_of_files_go_too(self) -> None:
         *_, clean = self.run_devstack('stack', 'unstack', 'upgrade', 'clean')
         self.assertEqual(left_by_devstack(), clean.files)
 
-    def test_clean_does_not_need_unstack(self):
+    def test_clean_does_not_need_unstack(self) -> None:
         *_, clean = self.run_devstack(
             'stack', 'clean', machine={'UNSTACK_DIES': 'True'},
             CINDER_COORDINATION_URL='etcd3+http://192.0.2.11:2379')
         self.assertEqual(left_by_devstack(), clean.files)
         self.assertEqual([], clean.groups)
 
-    def test_a_host_without_cinder_volume(self):
+    def test_a_host_without_cinder_volume(self) -> None:
         how = {'services': 'c-api,c-sch'}
         _, stack, _, clean = self.run_devstack(
             'stack', 'unstack', 'clean', **how)
@@ -240,7 +244,7 @@ class MachineTest(PluginTest):
              for line in without.commands], stack.commands)
         self.assertIn('volume_backend_name=dmclone', str(stack.commands))
 
-    def test_a_subnode(self):
+    def test_a_subnode(self) -> None:
         _, stack = self.run_devstack(
             'stack', services='c-vol,n-cpu,placement-client',
             HOST_IP='192.0.2.12', SERVICE_HOST=machine.HOST_IP)
@@ -253,7 +257,7 @@ class MachineTest(PluginTest):
     @ddt.data(('local.conf', machine.HOST_IP),
               ('local.conf.subnode', '192.0.2.12'))
     @ddt.unpack
-    def test_samples(self, name, address):
+    def test_samples(self, name: str, address: str) -> None:
         text = (machine.ROOT / f'devstack/{name}.sample').read_text()
         _, head, localrc = text.partition('[[local|localrc]]\n')
         self.assertTrue(head)
@@ -263,7 +267,7 @@ class MachineTest(PluginTest):
                          stack.cinder_conf['dmclone']['target_ip_address'])
 
     @ddt.data('Ubuntu', 'Debian')
-    def test_a_kernel_without_dm_clone(self, system):
+    def test_a_kernel_without_dm_clone(self, system: str) -> None:
         boot, stack = self.try_devstack(
             'stack', machine={'MISSING_MODULES': 'dm-clone dm-delay'},
             os_VENDOR=system)
@@ -277,7 +281,7 @@ class MachineTest(PluginTest):
         self.assertEqual(system == 'Ubuntu',
                          'linux-modules-extra' in str(stack.commands))
 
-    def test_modules_that_are_in_another_package(self):
+    def test_modules_that_are_in_another_package(self) -> None:
         _, stack = self.run_devstack('stack', machine={
             'MISSING_MODULES': 'iscsi_target_mod', 'EXTRA_MODULES': 'True'})
         self.assertIn(f'linux-modules-extra-{platform.release()}',
@@ -286,7 +290,8 @@ class MachineTest(PluginTest):
 
     @ddt.data(('', 'False'), ('lvm:lvmdriver-1', 'True'))
     @ddt.unpack
-    def test_what_tempest_is_told(self, backends, expected):
+    def test_what_tempest_is_told(self, backends: str,
+                                  expected: str) -> None:
         """Nothing, where its volumes are another backend's."""
         _, stack = self.run_devstack('stack', services='c-api,c-vol,tempest',
                                      CINDER_ENABLED_BACKENDS=backends)

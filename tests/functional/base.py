@@ -335,7 +335,7 @@ class FunctionalTest(faults.Faults):
             "select id, ifnull(_name_id, id), ifnull(host, ''), size, "
             "status, ifnull(provider_id, '') from volumes "
             f"where id = '{volume}'")
-        return checker.Row(*found, ())
+        return checker.Row(*found)
 
     def wait_complete(self, volume: str) -> None:
         """Wait until a volume hydrates no more."""

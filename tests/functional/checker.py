@@ -42,7 +42,7 @@ class Row:
     size: int
     status: str
     provider_id: str
-    connectors: tuple[dict[str, typing.Any], ...]
+    connectors: tuple[dict[str, typing.Any], ...] = ()
 
     @property
     def node(self) -> str:
@@ -129,10 +129,11 @@ class Checker:
             "select id, ifnull(_name_id, id), ifnull(host, ''), size, "
             "status, ifnull(provider_id, '') from volumes where deleted = 0")
         rows = []
-        for volume, *fields in found:
+        for fields in found:
             connectors = [json.loads(text) for owner, _, text in attachments
-                          if owner == volume and text and text != '{}']
-            rows.append(Row(volume, *fields, tuple(connectors)))
+                          if owner == fields[0] and text and text != '{}']
+            rows.append(dataclasses.replace(
+                Row(*fields), connectors=tuple(connectors)))
         known = {row.id for row in rows}
         findings = [f'database: attachment {name} of volume {volume}, which '
                     'is gone' for volume, name, _ in attachments

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 
 from lab import look
-
-if typing.TYPE_CHECKING:
-    from lab.lab import LabNode
 
 # One line for each thing: its kind, a tab, its fields with tabs between.
 _SCRIPT = look.VALUE + r'''
@@ -83,7 +79,7 @@ class Inventory:
     stuck: list[str] = dataclasses.field(default_factory=list)
 
 
-def take(node: LabNode) -> Inventory:
+def take(node: look.Node) -> Inventory:
     """Look at a node."""
     info = look.dmsetup(node, 'info', '-c', '--noheadings', '--separator',
                         '\t', '-o', _COLUMNS)

@@ -28,6 +28,9 @@ from cinder_dmclone.database import rows
 from cinder_dmclone.database.volumes import RowStore
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.releases import db_api
 from lab.races import NODES
 
@@ -65,13 +68,13 @@ def _context() -> cinder_context.RequestContext:
 
 def _copy(row: rows.Row) -> Location:
     node = random.choice([node for node in NODES if node != row.node])
-    return Location(node, str(uuid.uuid4()))
+    return Location(NodeName(node), LvUuid(str(uuid.uuid4())))
 
 
 class Rival:
     """One process; notes every change that it was told it made."""
 
-    def __init__(self, volumes: list[str], deletes: float) -> None:
+    def __init__(self, volumes: list[VolumeId], deletes: float) -> None:
         self._volumes = list(volumes)
         self._deletes = deletes
         self._store = RowStore()
@@ -102,7 +105,7 @@ class Rival:
 
     # -- the users ------------------------------------------------------
 
-    def _attach(self, volume: str) -> None:
+    def _attach(self, volume: VolumeId) -> None:
         found = objects.Volume.get_by_id(_context(), volume)
         instance = str(uuid.uuid4())
         made: list[str] = []
@@ -121,7 +124,7 @@ class Rival:
                 self.claims.append(('reserve', volume, '', one))
                 self._detach(volume, one)
 
-    def _detach(self, volume: str, attachment: str) -> None:
+    def _detach(self, volume: VolumeId, attachment: str) -> None:
         """Until it is gone: Cinder itself may look at a node that lags."""
         while True:
             with contextlib.suppress(db_exc.DBDeadlock):
@@ -132,7 +135,7 @@ class Rival:
             if not row.attachment(attachment):
                 return
 
-    def _migrate(self, volume: str) -> None:
+    def _migrate(self, volume: VolumeId) -> None:
         found = objects.Volume.get_by_id(_context(), volume)
         node = random.choice(NODES)
         with _asking():
@@ -153,7 +156,7 @@ class Rival:
                                      {'migration_status': status})
                 return
 
-    def _delete(self, volume: str) -> None:
+    def _delete(self, volume: VolumeId) -> None:
         found = objects.Volume.get_by_id(_context(), volume)
         with _asking():
             self._api.delete(_context(), found)
@@ -170,7 +173,7 @@ class Rival:
 
     # -- the driver -----------------------------------------------------
 
-    def _move(self, volume: str) -> None:
+    def _move(self, volume: VolumeId) -> None:
         """Go on with a volume from wherever it is found."""
         row = self._store.get(volume)
         assert row
@@ -227,7 +230,7 @@ def _through(port: int) -> sa.Engine:
     return engine
 
 
-def _offer(volume: str) -> rows.Row:
+def _offer(volume: VolumeId) -> rows.Row:
     store = RowStore()
     row = store.get(volume)
     assert row

@@ -131,7 +131,7 @@ class CrashTest(base.FunctionalTest):
     def test_lender_dies_before_the_commit(self) -> None:
         volume, image = self.written(self.node1)
         attachment = self.lab.reserve(volume)
-        points = LENDER_BEFORE_COMMIT
+        points: tuple[str, ...] = LENDER_BEFORE_COMMIT
         if environment.LONG:
             points += LENDER_BEFORE_COMMIT_LONG
         for point in points:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from lab import FAULTY_DRIVER, LabError
-from lab.lab import DRIVER
+from lab.volume import DRIVER
 from tests.functional import base
 from tests.functional import environment
 

@@ -49,7 +49,7 @@ class SnapshotTestCase(base.FunctionalTest):
             self.wait(f'end of snapshot {snapshot}',
                       lambda: self.status(snapshot) == 'gone')
 
-    def born(self, **source: str) -> str:
+    def born(self, **source: typing.Any) -> str:
         """A volume of a snapshot, or of another volume; its id."""
         volume = self.lab.create_volume(1, wait=False, **source)
         self.volumes.append(volume)

@@ -26,7 +26,9 @@ class NovaTest(testtools.TestCase):
     def setUp(self) -> None:
         super().setUp()
         self.lab = environment.lab()
-        self.gateway = self.lab.cloud.gateway
+        assert self.lab.cloud
+        self.cloud = self.lab.cloud
+        self.gateway = self.cloud.gateway
         self.node1, self.node2, self.node3 = self.lab.nodes
         self.checker = checker.Checker(self.lab, labs.gib())
         self.servers: list[Server] = []

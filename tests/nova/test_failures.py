@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from lab.compute.server import Server
+from lab.compute.server import LIMIT, Server
 from lab.errors import LabError
 from lab.guest import console
 from lab.processes import wait_for
@@ -167,7 +167,7 @@ class TrapsTest(base.NovaTest):
         for attachment, host in self.attachments(server.volume):
             if host == 'node1':
                 self.lab.detach_volume(attachment)
-        self.lab.cloud.refresh_attachment(server.id, server.volume, 1)
+        self.cloud.refresh_attachment(server.id, server.volume, 1)
         self.lab.start_server(server.id)
         self.moved(server, 1)
         server.wait_hydrated()
@@ -184,7 +184,7 @@ class TrapsTest(base.NovaTest):
             server.resume(2)
             self.node1.compute.kill()
         wait_for('the volume to follow its server', lambda: (
-            server.row(server.volume)[1] == 'node2'), base.LIMIT)
+            server.row(server.volume)[1] == 'node2'), LIMIT)
         self.node1.compute.start(wait=True)
         self.assertRaises(LabError, self.lab.reboot_server, server.id)
         self.assertEqual('node2', server.row(server.volume)[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from lab.compute.server import Server
+from lab.compute.server import LIMIT, Server
 from lab.guest import console
 from lab.processes import wait_for
 from tests.functional import environment
@@ -85,7 +85,7 @@ class OutagesTest(base.NovaTest):
         """Wait until a server's volume is where the server is."""
         self.wait_services()
         wait_for('node and volume of the server to agree', lambda: (
-            server.row(server.volume)[1] == server.node.name), base.LIMIT)
+            server.row(server.volume)[1] == server.node.name), LIMIT)
         server.wait_more()
 
     def silence(self, seconds: float) -> None:

@@ -28,7 +28,7 @@ class SchedulingTest(base.NovaTest):
     def setUp(self) -> None:
         super().setUp()
         self.scheduler, = (
-            service for service in self.lab.cloud.services
+            service for service in self.cloud.services
             if type(service) is NovaScheduler)
 
     def root(self, node: int) -> str:

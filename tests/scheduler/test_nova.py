@@ -65,6 +65,14 @@ def configure(found: cloud.Cloud, folder: str) -> None:
 
 
 class SchedulerTest(unittest.TestCase):
+    """Nova's objects, filters and weighers are without types."""
+
+    cloud: typing.ClassVar[cloud.Cloud]
+    folder: typing.ClassVar[str]
+    filters: typing.ClassVar[dict[str, typing.Any]]
+    weighers: typing.ClassVar[dict[str, typing.Any]]
+    filter_handler: typing.ClassVar[typing.Any]
+    weight_handler: typing.ClassVar[typing.Any]
 
     @classmethod
     def setUpClass(cls) -> None:

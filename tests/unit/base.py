@@ -11,6 +11,7 @@ import tempfile
 import typing
 import unittest
 
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.stack import lv_tags
 from tests.unit.fake import cloud
@@ -53,7 +54,7 @@ class CloudTestCase(TestCase):
     """Nodes a and b, and a volume full of ``DATA`` on a."""
 
     hosts: typing.ClassVar[tuple[str, ...]] = ('a', 'b')
-    options: typing.ClassVar[dict[str, typing.Any]] = {}
+    options: typing.Mapping[str, typing.Any] = {}
 
     def setUp(self) -> None:
         super().setUp()
@@ -65,7 +66,9 @@ class CloudTestCase(TestCase):
         self.addCleanup(self.assert_no_complaints)
         self.a, self.b, *self.others = self.cloud.nodes.values()
         self.volume = self.cloud.create(self.a)
-        lv = self.a.group.volumes[names.data_lv(self.volume)]
+        # That which it is made with.
+        self.lv = LvUuid(self.volume)
+        lv = self.a.group.volumes[names.data_lv(self.lv)]
         lv.blocks = dict(enumerate(DATA))
         lv.flush()
 

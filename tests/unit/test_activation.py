@@ -7,6 +7,7 @@ import typing
 from unittest import mock
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import decision
@@ -77,7 +78,7 @@ class LenderTest(HydratingCase):
         with mock.patch.object(iscsi.Targets, 'load', side_effect=(
                 exceptions.TargetUnusable(reason='no module'))):
             self.assertEqual({self.volume}, set(self.activate(self.a)))
-        self.assertIn(str(names.front(self.a.host, other)),
+        self.assertIn(str(names.front(self.a.host, LvUuid(other))),
                       self.a.mapper.mapped)
 
     def test_what_is_not_foreseen_keeps_nothing_from_coming_up(self) -> None:
@@ -94,7 +95,7 @@ class LenderTest(HydratingCase):
             self.assertEqual({failing: 'ValueError: no such thing'},
                              self.activate(self.a))
         for other in others[0], others[2]:
-            self.assertIn(str(names.front(self.a.host, other)),
+            self.assertIn(str(names.front(self.a.host, LvUuid(other))),
                           self.a.mapper.mapped)
 
 
@@ -129,8 +130,8 @@ class BesideTheServiceTest(base.CloudTestCase):
 
     def test_a_gate_is_not_opened(self) -> None:
         """Only the row says when a server may write."""
-        stack = state.Stack(self.volume, tags=lv_tags.Tags(
+        stack = state.Stack(self.lv, tags=lv_tags.Tags(
             own=lv_tags.OwnTag(1, self.volume)), devices={
-                names.hold(self.volume): mock.Mock()})
+                names.hold(self.lv): mock.Mock()})
         self.assertIs(decision.Verdict.REST,
                       activation.decide('a', stack).step)

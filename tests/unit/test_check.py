@@ -15,10 +15,12 @@ import typing
 from unittest import mock
 
 from oslo_privsep import daemon
+from oslo_rootwrap import wrapper
 
 from cinder_dmclone.cli import check
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm_filter
+from cinder_dmclone import preflight
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import lvm
 from tests.unit import base
@@ -48,8 +50,8 @@ class RootwrapTest(base.TestCase):
             f'[DEFAULT]\nfilters_path = /nosuch,{self.at}/filters\n'
             f'exec_dirs = {self.at}/bin\n')
         # Recent releases have a filter of their own for every helper.
-        load = check.wrapper.load_filters
-        self.patch(check.wrapper, 'load_filters', lambda paths: [
+        load = wrapper.load_filters
+        self.patch(wrapper, 'load_filters', lambda paths: [
             one for one in load(paths) if one.name != 'privsep-helper'])
 
     def patch(self, *what: typing.Any) -> None:
@@ -92,14 +94,10 @@ class RootwrapTest(base.TestCase):
     def test_somebody_who_may_not_read_it(self) -> None:
         with mock.patch('builtins.open', side_effect=PermissionError(
                 13, 'Permission denied', str(self.config))):
-            error = self.assertRaises(check.CannotTell, self.problems)
-        self.assertIn(f'{self.config}: Permission denied', str(error))
-
-    def assertRaises(self, kind: type[Exception],
-                     call: typing.Callable[[], object]) -> Exception:
-        with super().assertRaises(kind) as caught:
-            call()
-        return caught.exception
+            with self.assertRaises(check.CannotTell) as caught:
+                self.problems()
+        self.assertIn(f'{self.config}: Permission denied',
+                      str(caught.exception))
 
     def test_an_operator_with_another_command(self) -> None:
         self.filter.unlink()
@@ -115,18 +113,14 @@ class RunTest(base.CloudTestCase):
         hosts = [node.process.world.host for node in (self.a, self.b)]
         told = (problems if isinstance(problems, Exception)
                 else [problems, problems])
-        with contextlib.ExitStack() as stack:
-            for patcher in (
-                    mock.patch.object(check, '_rootwrap', lambda: rootwrap),
-                    mock.patch.object(privileged, 'ready', side_effect=ready),
-                    mock.patch.object(check.preflight, 'problems',
-                                      side_effect=told),
-                    mock.patch.object(check.lvm_filter, 'advice',
-                                      lambda: ['set global_filter']),
-                    mock.patch.object(check, '_restorers', lambda: []),
-                    contextlib.redirect_stdout(out),
-                    contextlib.redirect_stderr(error)):
-                stack.enter_context(patcher)
+        with (mock.patch.object(check, '_rootwrap', lambda: rootwrap),
+              mock.patch.object(privileged, 'ready', side_effect=ready),
+              mock.patch.object(preflight, 'problems', side_effect=told),
+              mock.patch.object(lvm_filter, 'advice',
+                                lambda: ['set global_filter']),
+              mock.patch.object(check, '_restorers', lambda: []),
+              contextlib.redirect_stdout(out),
+              contextlib.redirect_stderr(error)):
             code = check.run(hosts, [])
         return code, out.getvalue().splitlines(), error.getvalue()
 

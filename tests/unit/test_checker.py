@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import typing
 import unittest
 
 import ddt
@@ -169,7 +170,7 @@ class CheckerTest(unittest.TestCase):
 @ddt.ddt
 class RowTest(unittest.TestCase):
 
-    def unsettled(self, **changes: str) -> list[str]:
+    def unsettled(self, **changes: typing.Any) -> list[str]:
         row = dataclasses.replace(rows()[0], **changes)
         return list(checker.unsettled(row, {'node1', 'node2'}))
 

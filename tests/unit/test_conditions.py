@@ -13,6 +13,7 @@ from cinder_dmclone.database import rows
 from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
 from tests.unit import test_rows
 
 A, B, COPY, OWNER = test_rows.A, test_rows.B, test_rows.COPY, test_rows.OWNER
@@ -103,7 +104,7 @@ class RefusedTest(test_rows.RowsTestCase):
     def test_offer_other_offer(self) -> None:
         row = self.row()
         first = self.offered()
-        other = Location(B, str(uuid.uuid4()))
+        other = Location(B, LvUuid(str(uuid.uuid4())))
         self.assertRaises(exceptions.RowChanged, self.store.offer, row,
                           other, self.purpose)
         self.assertEqual(first, self.row())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import typing
 
+from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import deactivation
@@ -37,7 +38,7 @@ class Crash:
 
 class Case(base.CloudTestCase):
 
-    def deactivate(self, node: cloud.Node) -> dict[str, str]:
+    def deactivate(self, node: cloud.Node) -> dict[typing.Any, str]:
         """As the command does, beside no cinder-volume."""
         node.kill()
         world = type(node.process)(node).world
@@ -243,6 +244,7 @@ class HydratingTest(Case):
                 self.activate(self.b)
                 for name, found in self.b.mapper.mapped.items():
                     if '-source-' in name:
+                        assert isinstance(found.target, table.Multipath)
                         self.assertTrue(found.target.queue, name)
                 if how == 'lose_power':
                     # Without a flush it may take what was written.

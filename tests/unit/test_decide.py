@@ -16,7 +16,11 @@ from cinder_dmclone.host.dm import status
 from cinder_dmclone.host.dm import table
 from cinder_dmclone.host.iscsi import targets
 from cinder_dmclone.host import lvm
+from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.messages import LvState
@@ -33,9 +37,11 @@ from cinder_dmclone.sysfs import sessions
 from cinder_dmclone import units
 from tests.unit import base
 
-A, B, VOLUME = 'a@x', 'b@x', '00000000-0000-0000-0000-00000000000e'
-X = '00000000-0000-0000-0000-000000000001'
-Y = '00000000-0000-0000-0000-000000000002'
+A, B = NodeName('a@x'), NodeName('b@x')
+VOLUME = VolumeId('00000000-0000-0000-0000-00000000000e')
+X = LvUuid('00000000-0000-0000-0000-000000000001')
+Y = LvUuid('00000000-0000-0000-0000-000000000002')
+GROUP_B = GroupUuid('group of b')
 AX, BY = Location(A, X), Location(B, Y)
 SIZE = units.Bytes(1 << 30)
 
@@ -43,7 +49,7 @@ OWN_X = lv_tags.OwnTag(1, VOLUME)
 OWN_Y = lv_tags.OwnTag(2, VOLUME)
 COPY_Y = lv_tags.CopyTag(2, VOLUME)
 FROM_X = lv_tags.SourceTag(A, X, 'iqn.x', 'a:3260', SIZE, 512)
-LENT_Y = lv_tags.LoanTag(2, VOLUME, B, Y, 'group of b', 'iqn.b', SIZE)
+LENT_Y = lv_tags.LoanTag(2, VOLUME, B, Y, GROUP_B, 'iqn.b', SIZE)
 
 AT_A = rows.Row(VOLUME, f'{A}#p', X, 1, 'available', None, '1', False)
 OFFERED = dataclasses.replace(AT_A, status='reserved',
@@ -52,10 +58,10 @@ HYDRATING = dataclasses.replace(AT_A, host=f'{B}#p', name_id=Y,
                                 provider_id=f'2;from={AX}')
 AT_B = dataclasses.replace(HYDRATING, provider_id='2')
 
-COMPLETE = messages.Shown(LvState.COMPLETE, 2, SIZE, 'group of b')
+COMPLETE = messages.Shown(LvState.COMPLETE, 2, SIZE, GROUP_B)
 
 
-def stack(lv: str, *tags: lv_tags.Tag, meta: bool = False,
+def stack(lv: LvUuid, *tags: lv_tags.Tag, meta: bool = False,
           **fields: typing.Any) -> state.Stack:
     def volume(name: str) -> lvm.LogicalVolume:
         return lvm.LogicalVolume(name, '/dev/vg/' + name, SIZE, frozenset(),
@@ -64,7 +70,8 @@ def stack(lv: str, *tags: lv_tags.Tag, meta: bool = False,
         fields.setdefault('data', volume(names.data_lv(lv)))
     if meta:
         fields['meta'] = volume(names.meta_lv(lv))
-        fields['meta_tag'] = lv_tags.MetadataTag('v', lv, 1, FROM_X.iqn)
+        fields['meta_tag'] = lv_tags.MetadataTag(VolumeId('v'), lv, 1,
+                                                 FROM_X.iqn)
     return state.Stack(lv, tags=lv_tags.Tags.parse(
         lv_tags.print_tag(tag) for tag in tags), **fields)
 
@@ -96,7 +103,7 @@ def stacked(hydrated: int = 0, mode: status.Mode = status.Mode.RW,
 
 class TestCase(base.TestCase):
 
-    def step(self, node: str, row: rows.Row | None, found: state.Stack,
+    def step(self, node: NodeName, row: rows.Row | None, found: state.Stack,
              **known: typing.Any) -> Step:
         self.decision = decide.decide(
             observed.Facts(node, found, row, **known))
@@ -178,6 +185,7 @@ class DecideTest(TestCase):
 
     def test_8_path_lost(self) -> None:
         lost = stacked(path=False)
+        assert lost.disk
         self.assertIs(Action.RECONNECT, self.step(B, HYDRATING, lost))
         # Its session comes back by itself, or not: nothing is to be done.
         away = dataclasses.replace(lost, disk=dataclasses.replace(
@@ -222,7 +230,7 @@ class DecideTest(TestCase):
     def test_10_the_lender_keeps_its_copy(self) -> None:
         """H8: X is the salvage copy when Y is lost."""
         for row in (HYDRATING, AT_B):
-            for shown in (None, *(messages.Shown(now, group='group of b')
+            for shown in (None, *(messages.Shown(now, group=GROUP_B)
                                   for now in (LvState.MISSING,
                                               LvState.UNCLEAR))):
                 step = self.step(A, row, stack(X, OWN_X, LENT_Y),
@@ -245,7 +253,7 @@ class DecideTest(TestCase):
     def test_14_complete_copy_vanished(self) -> None:
         self.assertIs(Verdict.REPORT, self.step(
             A, AT_B, stack(X, OWN_X, LENT_Y),
-            shown={BY: messages.Shown(LvState.MISSING, group='group of b')}))
+            shown={BY: messages.Shown(LvState.MISSING, group=GROUP_B)}))
 
     def test_15_order_violated(self) -> None:
         """The row says complete, the LV says it is not."""
@@ -300,7 +308,7 @@ class DecideTest(TestCase):
 
     def test_reinstalled_borrower_proves_nothing(self) -> None:
         """H3, H30: another volume group under the borrower's name."""
-        other = dataclasses.replace(COMPLETE, group='another')
+        other = dataclasses.replace(COMPLETE, group=GroupUuid('another'))
         self.assertIs(Verdict.REPORT, self.step(
             A, AT_B, stack(X, OWN_X, LENT_Y), shown={BY: other}))
         self.assertIn('another volume group', self.decision.why)

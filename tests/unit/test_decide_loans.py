@@ -7,7 +7,11 @@ import dataclasses
 
 from cinder_dmclone.database import rows
 from cinder_dmclone.host.iscsi import targets
+from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.messages import LvState
@@ -40,15 +44,16 @@ from tests.unit.test_decide import VOLUME
 from tests.unit.test_decide import X
 from tests.unit.test_decide import Y
 
-OTHER = '00000000-0000-0000-0000-00000000000f'
-Z = '00000000-0000-0000-0000-000000000003'
-CZ = Location('c@x', Z)
-LENT_Z = lv_tags.LoanTag(6, OTHER, 'c@x', Z, 'group of c', 'iqn.c', SIZE)
+OTHER = VolumeId('00000000-0000-0000-0000-00000000000f')
+Z = LvUuid('00000000-0000-0000-0000-000000000003')
+CZ = Location(NodeName('c@x'), Z)
+GROUP_C = GroupUuid('group of c')
+LENT_Z = lv_tags.LoanTag(6, OTHER, CZ.node, Z, GROUP_C, 'iqn.c', SIZE)
 HYDRATING_Z = dataclasses.replace(AT_A, id=OTHER, host='c@x#p', name_id=Z,
                                   provider_id=f'6;from={AX}')
 
 
-def _exported(lv: str, borrower: str,
+def _exported(lv: LvUuid, borrower: LvUuid,
               initiator: str = 'iqn.c') -> targets.ExportState:
     return targets.ExportState(
         'iqn', names.loan(lv, borrower).path, True, lv,
@@ -64,12 +69,13 @@ class LoansTest(test_decide.TestCase):
         found = dataclasses.replace(found, tags=dataclasses.replace(
             found.tags, lent=(LENT_Z,)), exports={'iqn.z': _exported(Y, Z)},
             devices={**found.devices, **devices(names.loan(Y, Z))})
-        hydrating = messages.Shown(LvState.HYDRATING, 1, SIZE, 'group of c')
+        hydrating = messages.Shown(LvState.HYDRATING, 1, SIZE, GROUP_C)
         self.assertIs(Action.PAUSE, self.step(
             B, row, dataclasses.replace(found, source=None),
             shown={CZ: hydrating}))
         self.assertIs(Verdict.WAIT, self.step(B, row, found,
                                               shown={CZ: hydrating}))
+        assert found.clone
         found = dataclasses.replace(found, clone=dataclasses.replace(
             found.clone, hydrated=units.Regions(8)))
         self.assertIs(Action.FINISH, self.step(B, row, found,
@@ -79,7 +85,7 @@ class LoansTest(test_decide.TestCase):
         lent = stack(X, OWN_X, LENT_Z)
         known = {'borrowers': {OTHER: HYDRATING_Z}}
         self.assertIs(Question.SHOW, self.step(A, AT_A, lent, **known))
-        hydrating = messages.Shown(LvState.HYDRATING, 6, SIZE, 'group of c')
+        hydrating = messages.Shown(LvState.HYDRATING, 6, SIZE, GROUP_C)
         for answers in ({'shown': {CZ: hydrating}}, {'silent': [CZ]}):
             self.assertIs(Action.LEND, self.step(A, AT_A, lent, **answers,
                                                  **known))
@@ -88,7 +94,7 @@ class LoansTest(test_decide.TestCase):
     def test_where_the_volume_went_stays_known(self) -> None:
         """A database restored to before that must not make it the volume."""
         lent = stack(X, OWN_X, LENT_Y, LENT_Z)
-        hydrating = messages.Shown(LvState.HYDRATING, 6, SIZE, 'group of c')
+        hydrating = messages.Shown(LvState.HYDRATING, 6, SIZE, GROUP_C)
         self.assertIs(Action.DISCHARGE, self.step(
             A, AT_B, lent, shown={BY: COMPLETE, CZ: hydrating}))
         self.assertEqual((LENT_Y,), self.decision.lent)
@@ -96,7 +102,7 @@ class LoansTest(test_decide.TestCase):
             A, AT_B, lent, shown={
                 BY: dataclasses.replace(COMPLETE, state=LvState.HYDRATING),
                 CZ: dataclasses.replace(COMPLETE, generation=6,
-                                        group='group of c')}))
+                                        group=GROUP_C)}))
         self.assertEqual((LENT_Z,), self.decision.lent)
         past = lv_tags.PastTag(2, VOLUME, B, Y)
         for found in (stack(X, OWN_X, past), stack(X, OWN_X, past, LENT_Z)):
@@ -108,13 +114,13 @@ class LoansTest(test_decide.TestCase):
         self.assertIs(Action.RELEASE, self.step(
             A, AT_B, stack(X, OWN_X, past, LENT_Z), shown={
                 CZ: dataclasses.replace(COMPLETE, generation=6,
-                                        group='group of c')}))
+                                        group=GROUP_C)}))
 
     def test_at_home_it_ends(self) -> None:
         lent = stack(X, OWN_X, LENT_Z)
         gone = dataclasses.replace(HYDRATING_Z, deleted=True)
-        missing = messages.Shown(LvState.MISSING, group='group of c')
-        complete = messages.Shown(LvState.COMPLETE, 7, SIZE, 'group of c')
+        missing = messages.Shown(LvState.MISSING, group=GROUP_C)
+        complete = messages.Shown(LvState.COMPLETE, 7, SIZE, GROUP_C)
         never = dataclasses.replace(HYDRATING_Z, host=None, name_id=None,
                                     provider_id='5')
         left = dataclasses.replace(HYDRATING_Z, host='a@other#pool',
@@ -124,8 +130,8 @@ class LoansTest(test_decide.TestCase):
                                  (Action.REVOKE, never, missing),
                                  (Action.REVOKE, left, missing),
                                  (Verdict.REPORT, HYDRATING_Z, missing)):
-            row = observed.Rows([row], A).borrowers(lent)
-            self.assertIs(step, self.step(A, AT_A, lent, borrowers=row,
+            theirs = observed.Rows([row], A).borrowers(lent)
+            self.assertIs(step, self.step(A, AT_A, lent, borrowers=theirs,
                                           shown={CZ: shown}), row)
 
     def test_requests_do_not_wait_for_who_borrows(self) -> None:
@@ -151,7 +157,7 @@ class LoansTest(test_decide.TestCase):
 
     def test_a_borrower_that_never_came_to_be_has_no_node(self) -> None:
         row = dataclasses.replace(HYDRATING_Z, host=None, name_id=None)
-        missing = messages.Shown(LvState.MISSING, group='group of c')
+        missing = messages.Shown(LvState.MISSING, group=GROUP_C)
         self.assertIs(Action.LEND, self.step(
             A, AT_A, stack(X, OWN_X, LENT_Z), borrowers={OTHER: row},
             shown={CZ: missing}))
@@ -179,7 +185,7 @@ class LoansTest(test_decide.TestCase):
 
     def test_a_silent_borrower_keeps_no_other_waiting(self) -> None:
         lent = stack(X, OWN_X, LENT_Y, LENT_Z)
-        hydrating = messages.Shown(LvState.HYDRATING, 6, SIZE, 'group of c')
+        hydrating = messages.Shown(LvState.HYDRATING, 6, SIZE, GROUP_C)
         self.assertIs(Action.LEND, self.step(
             A, AT_B, lent, silent=[BY], shown={CZ: hydrating}))
         self.assertEqual({LENT_Y, LENT_Z}, set(self.decision.lent))
@@ -199,6 +205,7 @@ class LoansTest(test_decide.TestCase):
                                       provider_id=record)
             found_row, _ = observed.pick_row(
                 found, A, observed.Rows([row], A).of(found))
+            assert found_row
             self.assertEqual(0, found_row.generation)
             self.assertIs(Verdict.REPORT, self.step(A, found_row, found))
             self.assertIn('claims to be the volume', self.decision.why)

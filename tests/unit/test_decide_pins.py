@@ -8,6 +8,8 @@ import typing
 
 from cinder_dmclone.database import snapshots
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile.decision import Action
@@ -34,17 +36,17 @@ from tests.unit.test_decide import VOLUME
 from tests.unit.test_decide import X
 from tests.unit.test_decide import Y
 
-SNAP = lv_tags.SnapTag(1, 'snapshot', VOLUME, SIZE)
-OTHER = dataclasses.replace(SNAP, snapshot='other')
+SNAP = lv_tags.SnapTag(1, SnapshotId('snapshot'), VOLUME, SIZE)
+OTHER = dataclasses.replace(SNAP, snapshot=SnapshotId('other'))
 PAST = lv_tags.PastTag(2, VOLUME, B, Y)
 
-PINNED = snapshots.SnapshotRow('snapshot', VOLUME, 1, 'available', False,
-                               f'1;at={AX}')
+PINNED = snapshots.SnapshotRow(SnapshotId('snapshot'), VOLUME, 1, 'available',
+                               False, f'1;at={AX}')
 DELETED = dataclasses.replace(PINNED, status='deleted', deleted=True)
 UNKNOWN = dataclasses.replace(PINNED, status='creating', provider_id=None)
 RULED_OUT = dataclasses.replace(PINNED, status='error', provider_id='0')
 ELSEWHERE = dataclasses.replace(
-    PINNED, provider_id=f'1;at={Location("c@x", X)}')
+    PINNED, provider_id=f'1;at={Location(NodeName("c@x"), X)}')
 
 
 class PinsTest(test_decide.TestCase):
@@ -68,7 +70,7 @@ class PinsTest(test_decide.TestCase):
         for tags in ((SNAP, PAST), (SNAP, OTHER, PAST)):
             self.assertIs(Verdict.REST, self.look(
                 AT_B, stack(X, OWN_X, *tags), PINNED,
-                dataclasses.replace(PINNED, id='other')))
+                dataclasses.replace(PINNED, id=SnapshotId('other'))))
         self.assertIs(Action.DISCHARGE, self.look(
             AT_B, stack(X, OWN_X, SNAP, LENT_Y), PINNED,
             shown={BY: COMPLETE}))
@@ -89,7 +91,7 @@ class PinsTest(test_decide.TestCase):
         self.assertEqual((SNAP,), self.decision.snaps)
         self.assertIs(Action.UNPIN, self.look(
             AT_B, stack(X, OWN_X, SNAP, OTHER, PAST), DELETED,
-            dataclasses.replace(PINNED, id='other')))
+            dataclasses.replace(PINNED, id=SnapshotId('other'))))
         self.assertEqual((SNAP,), self.decision.snaps)
 
     def test_30_the_last_tag_goes_with_the_lv(self) -> None:

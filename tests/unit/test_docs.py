@@ -44,14 +44,14 @@ def texts() -> typing.Iterator[tuple[pathlib.Path, str]]:
 
 class DocumentsTest(base.BaseTestCase):
 
-    def test_pages_that_are_named_exist(self):
+    def test_pages_that_are_named_exist(self) -> None:
         """A link of the README, or a page a test follows, was moved away."""
         missing = {f'{path.relative_to(ROOT)}: {page}'
                    for path, text in texts() for page in _PAGE.findall(text)
                    if not (ROOT / page).exists()}
         self.assertEqual(set(), missing)
 
-    def test_files_that_pages_name_exist(self):
+    def test_files_that_pages_name_exist(self) -> None:
         missing = {f'{path.relative_to(ROOT)}: {name}'
                    for path in DOCUMENTS.rglob('*.rst')
                    for name in _INSIDE.findall(path.read_text())
@@ -59,7 +59,7 @@ class DocumentsTest(base.BaseTestCase):
                    and not (ROOT / f'{name}.py').exists()}
         self.assertEqual(set(), missing)
 
-    def test_tests_that_are_named_exist(self):
+    def test_tests_that_are_named_exist(self) -> None:
         """A proof that a page relies on was renamed, or is gone."""
         modules, tests = set(), set()
         for path in (ROOT / 'tests').rglob('test_*.py'):
@@ -72,7 +72,7 @@ class DocumentsTest(base.BaseTestCase):
                    if name not in modules | tests}
         self.assertEqual(set(), missing)
 
-    def test_holes_that_are_named_are_listed(self):
+    def test_holes_that_are_named_are_listed(self) -> None:
         """A number that nobody can look up tells a reader nothing."""
         page = (DOCUMENTS / 'contributor/holes.rst').read_text()
         listed = re.findall(r'^H(\d+):', page, re.MULTILINE)
@@ -85,7 +85,7 @@ class DocumentsTest(base.BaseTestCase):
                    if number not in listed}
         self.assertEqual(set(), unknown)
 
-    def test_code_that_is_named_exists(self):
+    def test_code_that_is_named_exists(self) -> None:
         """Something was renamed, and a guide leads nowhere."""
         files = {f'/{path.relative_to(ROOT)}': path.read_text()
                  for folder in ('cinder_dmclone', 'lab', 'tests')
@@ -102,7 +102,7 @@ class DocumentsTest(base.BaseTestCase):
                                    for path in files)}
         self.assertEqual(set(), missing)
 
-    def test_every_room_is_in_the_picture(self):
+    def test_every_room_is_in_the_picture(self) -> None:
         """The picture is looked at before the map is read."""
         picture = (DOCUMENTS / 'images/floors.svg').read_text()
         drawn = re.findall(r'\w+', ' '.join(

@@ -24,7 +24,7 @@ class ExchangeTest(base.CloudTestCase):
         super().setUp()
         self.c, = self.others
         self.other = self.cloud.create(self.b)
-        lv = self.b.group.volumes[names.data_lv(self.other)]
+        lv = self.b.group.volumes[names.data_lv(LvUuid(self.other))]
         lv.blocks = dict(enumerate(base.DATA))
         lv.flush()
         old = self.cloud.row(self.volume)
@@ -100,7 +100,7 @@ class ExchangeTest(base.CloudTestCase):
         self.cloud.detach(self.volume, attachment, self.c)
         _, path = self.cloud.attach(self.volume, self.a)
         self.b.process.loop.run_once(everything=True)
-        self.assertIn(names.data_lv(self.other), self.b.group.volumes)
+        self.assertIn(names.data_lv(LvUuid(self.other)), self.b.group.volumes)
         self.cloud.settle()
         self.assert_data(self.a, path)
         self.assert_settled()
@@ -115,14 +115,14 @@ class ExchangeTest(base.CloudTestCase):
                              provider_id='6', _name_id=loan.lv)
         # It had been moved before, more often than what its id has now.
         self.a.group.retag(
-            names.data_lv(self.volume),
+            names.data_lv(self.lv),
             add=[lv_tags.print_tag(tag) for tag in (
                 loan, lv_tags.OwnTag(3, self.volume))],
             remove=[lv_tags.print_tag(lv_tags.OwnTag(1, self.volume))])
         self.cloud.db.update(self.other, provider_id='3')
         self.cloud.delete(self.other)
         self.cloud.settle()
-        self.assertIn(names.data_lv(self.volume), self.a.group.volumes)
+        self.assertIn(names.data_lv(self.lv), self.a.group.volumes)
         self.cloud.db.destroy(loan.volume)
         self.a.kill()
         self.cloud.restart()

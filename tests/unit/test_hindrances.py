@@ -43,10 +43,13 @@ class SinceTest(base.TestCase):
 
     def test_another_offer_has_not_stood_as_long(self) -> None:
         since, long = offers._Since(), 1 + offers.OFFER_SECONDS
-        one, other = (location.Location('b@x', lv) for lv in ('one', 'other'))
+        lv = location.LvUuid('lv')
+        one, other = (
+            location.Location(location.NodeName('b@x'), location.LvUuid(name))
+            for name in ('one', 'other'))
         self.assertEqual(
             [False, True, False, True, False, False],
-            [since.long('lv', what, number * long) for number, what in
+            [since.long(lv, what, number * long) for number, what in
              enumerate((one, one, other, other, None, other))])
 
 

@@ -7,12 +7,15 @@ The list is doc/source/contributor/holes.rst.
 from __future__ import annotations
 
 import dataclasses
+import typing
 from unittest import mock
 
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
+from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import NodeName
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import activation
@@ -22,6 +25,8 @@ from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
 from cinder_dmclone import units
 from tests.unit import base
+from tests.unit.fake import cloud
+from tests.unit.fake import mapped
 from tests.unit.fake import ports
 from tests.unit.fake import storage
 
@@ -81,10 +86,10 @@ class DeletionTest(HoleTestCase):
         self.relocated()
         self.b.lose_power()
         self.b.group.volumes.clear()
-        self.b.group.uuid = 'another group'
+        self.b.group.uuid = GroupUuid('another group')
         self.cloud.restart()
         self.cloud.settle()
-        self.assertIn(names.data_lv(self.volume), self.a.group.volumes)
+        self.assertIn(names.data_lv(self.lv), self.a.group.volumes)
 
     def test_restored_database_while_hydrating(self) -> None:
         """H3: the lender does not hand out its stale copy."""
@@ -114,7 +119,7 @@ class DeletionTest(HoleTestCase):
         """H30: a message for one volume group is not for another."""
         def find_room(service: Service, request: messages.FindRoom) -> object:
             return dataclasses.replace(answers.find_room(service, request),
-                                       group='stolen')
+                                       group=GroupUuid('stolen'))
         attachment = self.cloud.reserve(self.volume)
         with mock.patch.dict(answers.ANSWERS,
                              {messages.FindRoom: find_room}):
@@ -144,7 +149,7 @@ class ProofTest(HoleTestCase):
         self.cloud.settle()
         self.assert_settled()
 
-    def clone(self) -> object:
+    def clone(self) -> mapped.Mapped:
         found, = (found for name, found in self.b.mapper.mapped.items()
                   if '-clone-' in name)
         return found
@@ -170,7 +175,7 @@ class ProofTest(HoleTestCase):
                 self.assert_no_complaints()
                 self.assertFalse(any('-clone-' in name
                                      for name in self.b.mapper.mapped))
-                self.assertIn(names.data_lv(self.volume),
+                self.assertIn(names.data_lv(self.lv),
                               self.a.group.volumes)
                 self.b.lose_power()
 
@@ -186,7 +191,7 @@ class ProofTest(HoleTestCase):
         self.cloud.settle(5)
         self.assertEqual([names.data_lv(self.cloud.row(self.volume).lv)],
                          list(self.b.group.volumes))
-        self.assertIn(names.data_lv(self.volume), self.a.group.volumes)
+        self.assertIn(names.data_lv(self.lv), self.a.group.volumes)
 
     def test_volume_that_needs_the_operator_can_be_detached(self) -> None:
         """H8: the alarm must not keep a server from letting go."""
@@ -225,11 +230,11 @@ class BootTest(HoleTestCase):
         with self.cloud.db.away():
             self.boot(self.a)
         self.assertEqual([names.loan(
-            self.volume, self.cloud.row(self.volume).lv)],
+            self.lv, self.cloud.row(self.volume).lv)],
             [names.DeviceName.parse(name)
              for name in self.a.mapper.mapped])
 
-    def boot(self, node: object) -> None:
+    def boot(self, node: cloud.Node) -> None:
         process = type(node.process)(node)
         self.assertEqual({}, activation.activate(process.world))
 
@@ -296,7 +301,9 @@ class FrozenTest(HoleTestCase):
         front.stuck = True
         for _ in range(4):
             self.cloud.tick()
-        self.assertEqual(table.Linear(self.lv_on_b().devnum), front.target)
+        devnum = self.lv_on_b().devnum
+        assert devnum
+        self.assertEqual(table.Linear(devnum), front.target)
         self.assertIsNone(self.cloud.row(self.volume).source)
         self.assert_no_complaints()
         self.cloud.restart()
@@ -376,12 +383,13 @@ class FrozenTest(HoleTestCase):
         for node in (self.a, self.b):
             with node.process.world.locks.volume(self.volume, 0):
                 lv = self.cloud.row(self.volume).lv
-                for question in (
-                        messages.Identify(),
-                        messages.FindRoom(units.Bytes(1 << 30)),
-                        messages.Show(lv), messages.Notify(self.volume),
-                        messages.Agree(self.volume,
-                                       Location('x', lv))):
+                questions: tuple[messages.Request[typing.Any], ...] = (
+                    messages.Identify(),
+                    messages.FindRoom(units.Bytes(1 << 30)),
+                    messages.Show(lv), messages.Notify(self.volume),
+                    messages.Agree(self.volume,
+                                   Location(NodeName('x'), lv)))
+                for question in questions:
                     endpoint.answer(node.service, question)
 
     def test_only_the_home_node_holds_its_lock_across_a_message(

@@ -10,6 +10,9 @@ import uuid
 
 from cinder_dmclone.host.iscsi import initiator
 from cinder_dmclone.host import lvm
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
@@ -30,7 +33,7 @@ class ManyTest(base.TestCase):
     def setUp(self) -> None:
         super().setUp()
         self.sysfs = self.enterContext(sysfs.Sysfs())
-        self.lvs = [str(uuid.uuid4()) for _ in range(MANY)]
+        self.lvs = [LvUuid(str(uuid.uuid4())) for _ in range(MANY)]
         reads = mock.Mock(wraps=sessions._read)
         self.enterContext(mock.patch.object(sessions, '_read', reads))
         self.reads = reads
@@ -53,9 +56,11 @@ class ManyTest(base.TestCase):
             targets=self.targets, initiator=initiator.Initiator(),
             settings=types.SimpleNamespace(target_prefix=PREFIX))
 
-    def data(self, lv: str, iqn: str) -> lvm.LogicalVolume:
-        tags = (lv_tags.OwnTag(2, lv), lv_tags.SourceTag(
-            'a@dmclone', lv, iqn, '192.0.2.1:3260', 1 << 30, 512))
+    def data(self, lv: LvUuid, iqn: str) -> lvm.LogicalVolume:
+        tags: tuple[lv_tags.Tag, ...] = (
+            lv_tags.OwnTag(2, VolumeId(lv)), lv_tags.SourceTag(
+                NodeName('a@dmclone'), lv, iqn, '192.0.2.1:3260',
+                units.Bytes(1 << 30), 512))
         return lvm.LogicalVolume(
             names.data_lv(lv), '/dev/one', units.Bytes(1 << 30),
             frozenset(map(lv_tags.print_tag, tags)), '253:1', True)
@@ -63,7 +68,8 @@ class ManyTest(base.TestCase):
     def test_sessions_are_read_once(self) -> None:
         found = inspect.collect(self.host)
         self.assertEqual({f'8:{number}' for number in range(1, MANY + 1)},
-                         {stack.disk.devnum for stack in found.values()})
+                         {stack.disk and stack.disk.devnum
+                          for stack in found.values()})
         self.assertEqual(MANY * FILES, self.reads.call_count)
         self.report.assert_called_once()
         self.dm.devices.assert_called_once()
@@ -72,6 +78,7 @@ class ManyTest(base.TestCase):
     def test_of_one_only_its_own_is_looked_at(self) -> None:
         lv = self.lvs[MANY // 2]
         stack = inspect.refresh(self.host, lv)
+        assert stack.disk
         self.assertEqual(f'8:{MANY // 2 + 1}', stack.disk.devnum)
         # The targets of all tell whose they are.
         self.assertEqual(MANY + FILES - 1, self.reads.call_count)

@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import pathlib
+import shutil
 import stat
 import subprocess
 import sys
@@ -14,7 +15,6 @@ from unittest import mock
 
 from cinder_dmclone import cli
 from cinder_dmclone.cli import install_files
-from cinder_dmclone.files import install
 from tests.unit import base
 
 FILTER = 'etc/cinder/rootwrap.d/cinder-dmclone.filters'
@@ -227,11 +227,11 @@ class RefusalTest(Case):
                 raise OSError(28, 'No space left on device', 'multipath')
             real(handle)
 
-        with mock.patch.object(install.os, 'fsync', fsync):
+        with mock.patch.object(os, 'fsync', fsync):
             self.assertIn('No space left on device', self.refused())
 
     def test_somebody_without_rights(self) -> None:
-        with mock.patch.object(install.pathlib.Path, 'mkdir', side_effect=(
+        with mock.patch.object(pathlib.Path, 'mkdir', side_effect=(
                 PermissionError(13, 'Permission denied', '/etc/x'))):
             self.assertIn('/etc/x: Permission denied; run it as root',
                           self.refused())
@@ -256,7 +256,7 @@ class RefusalTest(Case):
                 raise OSError(5, 'Input/output error', str(path))
             real(path, target)
 
-        with mock.patch.object(install.pathlib.Path, 'replace', replace):
+        with mock.patch.object(pathlib.Path, 'replace', replace):
             code, _, error = self.call()
         self.assertEqual(2, code)
         self.assertIn('Some files are new already: run it again', error)
@@ -277,8 +277,8 @@ class ReloadTest(Case):
             return subprocess.CompletedProcess(words, code, 'no\nway')
 
         error = io.StringIO()
-        with mock.patch.object(install_files.subprocess, 'run', run), (
-                mock.patch.object(install_files.shutil, 'which', str)), (
+        with mock.patch.object(subprocess, 'run', run), (
+                mock.patch.object(shutil, 'which', str)), (
                 contextlib.redirect_stderr(error)):
             return install_files._reload(self.root), calls, error.getvalue()
 

@@ -11,11 +11,13 @@ from tooz import coordination as tooz_coordination
 
 from cinder_dmclone import driver
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import locks
 from tests.unit import base
 
-VOLUME = '70000000-0000-4000-8000-000000000001'
-OTHER = '70000000-0000-4000-8000-000000000002'
+VOLUME = VolumeId('70000000-0000-4000-8000-000000000001')
+OTHER = VolumeId('70000000-0000-4000-8000-000000000002')
 # In seconds.
 SHORT, LONG = 0.05, 60
 
@@ -36,7 +38,8 @@ class LocksTest(base.TestCase):
                 coordination.COORDINATOR, name, value)
             patch.start()
             self.addCleanup(patch.stop)
-        self.a, self.b = locks.Locks('a@dmclone'), locks.Locks('b@dmclone')
+        self.a, self.b = (locks.Locks(NodeName(f'{host}@dmclone'))
+                          for host in 'ab')
 
     def test_a_node_that_asks_another_does_not_wait_for_itself(self) -> None:
         with self.a.volume(VOLUME, LONG), self.b.volume(VOLUME, LONG):

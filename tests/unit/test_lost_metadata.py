@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import typing
 from unittest import mock
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone import preflight
 from cinder_dmclone.reconcile import activation
@@ -16,7 +16,7 @@ from tests.unit import base
 class LostMetadataTest(base.CloudTestCase):
     """Only what hydrates there depends on it."""
 
-    options: typing.ClassVar[dict[str, typing.Any]] = {'own_metadata': True}
+    options = {'own_metadata': True}
 
     def test_a_volume_at_rest_is_used(self) -> None:
         self.a.meta_group.lost = True
@@ -62,7 +62,8 @@ class LostMetadataTest(base.CloudTestCase):
         problems = activation.activate(process.world)
         self.assertEqual({'fast', copy}, set(problems))
         self.assertIn('its metadata LV is missing', problems[copy])
-        self.assertEqual({str(names.front(self.b.host, other))},
+        self.assertEqual({str(names.front(self.b.host,
+                                          LvUuid(other)))},
                          {name for name in self.b.mapper.mapped
                           if 'front' in name})
 
@@ -73,9 +74,10 @@ class LostMetadataTest(base.CloudTestCase):
         self.b.start()
         self.cloud.settle()
         row = self.cloud.row(self.volume)
+        assert row.source
         self.assertEqual((self.b.name, self.a.name),
                          (row.node, row.source.node))
-        self.assertIn(names.data_lv(self.volume), self.a.group.volumes)
+        self.assertIn(names.data_lv(self.lv), self.a.group.volumes)
         self.b.meta_group.lost = False
         self.b.kill()
         self.b.meta_group.activate()

@@ -3,11 +3,13 @@
 import json
 import pathlib
 import tempfile
+import typing
 import unittest
 from unittest import mock
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm
+from cinder_dmclone.sysfs import block_device
 from cinder_dmclone.units import Bytes
 
 # As LVM 2.03.16 prints it.
@@ -31,14 +33,12 @@ REPORT = json.dumps({'report': [{
 class VolumeGroupTest(unittest.TestCase):
 
     def setUp(self) -> None:
-        for name in ('lvm', 'block'):
-            patcher = mock.patch.object(lvm, name)
-            setattr(self, name, patcher.start())
-            self.addCleanup(patcher.stop)
-        self.devnums = {'/dev/vg/volume-1': '254:3'}
-        patcher = mock.patch.object(lvm, '_devnum', self.devnums.get)
-        patcher.start()
-        self.addCleanup(patcher.stop)
+        self.lvm, self.block = (
+            self.enterContext(mock.patch.object(lvm, name))
+            for name in ('lvm', 'block'))
+        self.devnums: dict[str, str | None] = {'/dev/vg/volume-1': '254:3'}
+        self.enterContext(mock.patch.object(
+            lvm, '_devnum', self.devnums.get))
         self.lvm.report.return_value = REPORT
         self.lvm.backup_identity.return_value = None
         self.now = 0.0
@@ -71,12 +71,12 @@ class VolumeGroupTest(unittest.TestCase):
 
     def test_a_report_is_kept_while_nothing_changes(self) -> None:
         self.lvm.backup_identity.return_value = ('Z3ohjl', 20)
-        for calls, happens in (
-                (1, lambda: None),
-                (1, lambda: None),
-                (2, lambda: self.group.retag('volume-1', add=['a'])),
-                (3, self._another_change), (4, self._another_change),
-                (5, self._time_passes)):
+        events: list[tuple[int, typing.Callable[[], None]]] = [
+            (1, lambda: None), (1, lambda: None),
+            (2, lambda: self.group.retag('volume-1', add=['a'])),
+            (3, self._another_change), (4, self._another_change),
+            (5, self._time_passes)]
+        for calls, happens in events:
             happens()
             self.group.report()
             self.assertEqual(calls, self.lvm.report.call_count)
@@ -185,7 +185,7 @@ class BlockSizeTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.sys = pathlib.Path(folder.name)
-        patcher = mock.patch.object(lvm.block_device, 'folder',
+        patcher = mock.patch.object(block_device, 'folder',
                                     return_value=self.sys / '8:1')
         patcher.start()
         self.addCleanup(patcher.stop)

@@ -17,6 +17,7 @@ from oslo_config import cfg
 from cinder_dmclone.database import provider_id
 from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import workers
 from cinder_dmclone.reconcile.workers import Lane
@@ -42,7 +43,7 @@ SPREAD = 2.0
 
 class ManyTestCase(base.CloudTestCase):
 
-    options: typing.ClassVar[dict[str, typing.Any]] = {'gib': 3 * MANY}
+    options = {'gib': 3 * MANY}
 
     def borrow(self, count: int) -> None:
         """A new cloud, in which b hydrates from a and nothing is copied."""
@@ -184,11 +185,13 @@ class UrgentTest(migration.MigrationTestCase):
         started: list[tuple[Lane, typing.Callable[[], None]]] = []
         loop._workers._spawn = lambda run, lane: started.append(
             (lane, lambda: run(lane)))
-        stack = loop._seen[self.cloud.row(self.volume).offer.lv]
+        offer = self.cloud.row(self.volume).offer
+        assert offer
+        stack = loop._seen[offer.lv]
         for lane in Lane:
             if lane is not Lane.WRITE:
                 for number in range(MANY):
-                    loop._workers.put(state.Stack(f'{number}'), lane)
+                    loop._workers.put(state.Stack(LvUuid(f'{number}')), lane)
         self.held(self.b, self.new)
         loop.path_failed(stack.lv)
         for lane, run in list(started):

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import uuid
 
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.sysfs import sessions
 from lab import look
 from tests.unit import base
 from tests.unit.fake import database
 
-LV, OTHER = (str(uuid.UUID(int=number)) for number in (1, 2))
+LV, OTHER = (LvUuid(str(uuid.UUID(int=number))) for number in (1, 2))
 PREFIX = 'iqn.2010-10.org.openstack:'
 
 
@@ -69,7 +70,7 @@ class NamesTest(base.TestCase):
 
     def test_a_chap_name_is_taken_as_it_is(self) -> None:
         """LIO strips what looks like the mark of an encoded value."""
-        iqns = [names.serve_iqn('iqn.x:', str(number))
+        iqns = [names.serve_iqn('iqn.x:', LvUuid(str(number)))
                 for number in range(2000)]
         self.assertTrue([iqn for iqn in iqns if ':dmclone-0b' in iqn])
         for iqn in iqns:

@@ -23,7 +23,7 @@ class ServedTest(base.CloudTestCase):
     """With ``dmclone_no_room = serve``."""
 
     hosts = ('a', 'b', 'c')
-    options: typing.ClassVar[dict[str, typing.Any]] = {
+    options = {
         'serves_the_full': True, 'own_metadata': True}
 
     def attach(self, node: cloud.Node) -> tuple[str, dict[str, typing.Any]]:

@@ -17,6 +17,7 @@ import unittest
 
 from oslo_rootwrap import wrapper
 
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import dm
@@ -26,7 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILES = ROOT / 'cinder_dmclone/files'
 FILTER = FILES / 'cinder-dmclone.filters'
 RULE = FILES / 'cinder-dmclone.rules'
-LV = '3b0c1f8e-6f57-4c6f-9c9b-0d7a3e4b5c6d'
+LV = LvUuid('3b0c1f8e-6f57-4c6f-9c9b-0d7a3e4b5c6d')
 
 
 def python_files(*folders: str) -> typing.Iterator[pathlib.Path]:
@@ -65,13 +66,13 @@ def data_files() -> list[pathlib.Path]:
 
 class SetupTestCase(unittest.TestCase):
 
-    def test_files_below_the_prefix_exist(self):
+    def test_files_below_the_prefix_exist(self) -> None:
         self.assertEqual({'share/cinder-dmclone/dkms'},
                          {target for target, _ in prefix_files()})
         for _, source in prefix_files():
             self.assertTrue((ROOT / source).is_file(), source)
 
-    def test_entry_points_can_be_loaded(self):
+    def test_entry_points_can_be_loaded(self) -> None:
         groups = setup_cfg()['entry_points']
         for group in groups:
             for line in groups[group].strip().split('\n'):
@@ -79,7 +80,7 @@ class SetupTestCase(unittest.TestCase):
                 point = importlib.metadata.EntryPoint(name, value, group)
                 self.assertTrue(callable(point.load()), line)
 
-    def test_volumes_are_there_before_servers_are(self):
+    def test_volumes_are_there_before_servers_are(self) -> None:
         unit = configparser.ConfigParser()
         # The last of several lines with one key is what is left here.
         lines = (FILES / 'cinder-dmclone.service').read_text()
@@ -95,7 +96,7 @@ class SetupTestCase(unittest.TestCase):
                       setup_cfg()['entry_points']['console_scripts'])
         self.assertEqual('activate', verb)
 
-    def test_every_import_is_a_requirement(self):
+    def test_every_import_is_a_requirement(self) -> None:
         text = (ROOT / 'requirements.txt').read_text()
         required = {re.split('[>=]', line)[0].lower().replace('.', '_')
                     for line in text.splitlines() if line[0] != '#'}
@@ -130,18 +131,18 @@ def imports(path: pathlib.Path) -> set[str]:
 
 class SourceTestCase(unittest.TestCase):
 
-    def test_nothing_imports_eventlet(self):
+    def test_nothing_imports_eventlet(self) -> None:
         for path in python_files('cinder_dmclone', 'lab', 'tests'):
             self.assertNotIn('eventlet', imports(path), str(path))
 
-    def test_files_are_short(self):
+    def test_files_are_short(self) -> None:
         long = {str(path.relative_to(ROOT)): length
                 for path in python_files('cinder_dmclone', 'lab', 'tests',
                                          'tools')
                 if (length := len(path.read_text().splitlines())) > 450}
         self.assertEqual({}, long)
 
-    def test_files_carry_the_licence(self):
+    def test_files_carry_the_licence(self) -> None:
         bare = [str(path.relative_to(ROOT))
                 for path in python_files('cinder_dmclone', 'lab', 'tests',
                                          'tools')
@@ -149,7 +150,7 @@ class SourceTestCase(unittest.TestCase):
                 'SPDX-License-Identifier: Apache-2.0' not in text[:200]]
         self.assertEqual([], bare)
 
-    def test_root_is_used_in_one_package(self):
+    def test_root_is_used_in_one_package(self) -> None:
         """Only cinder_dmclone.privileged has privileged functions."""
         for path in python_files('cinder_dmclone'):
             inside = 'privileged' in path.relative_to(ROOT).parts
@@ -159,7 +160,7 @@ class SourceTestCase(unittest.TestCase):
 
 class ModulesTestCase(unittest.TestCase):
 
-    def test_what_is_loaded_at_boot_is_what_the_driver_loads(self):
+    def test_what_is_loaded_at_boot_is_what_the_driver_loads(self) -> None:
         lines = (FILES / 'modules-load.conf').read_text().splitlines()
         self.assertEqual([*dm.MODULES, *lio.MODULES],
                          [line for line in lines if line[0] != '#'])
@@ -167,7 +168,7 @@ class ModulesTestCase(unittest.TestCase):
 
 class FilterTestCase(unittest.TestCase):
 
-    def setUp(self):
+    def setUp(self) -> None:
         super().setUp()
         # rootwrap itself adds a filter that lets any privsep-helper through.
         folder = pathlib.Path(self.enterContext(
@@ -187,18 +188,18 @@ class FilterTestCase(unittest.TestCase):
                 '--privsep_context', words['context'],
                 '--privsep_sock_path', words['socket']]
 
-    def test_our_helper_is_allowed_to_run_as_root(self):
+    def test_our_helper_is_allowed_to_run_as_root(self) -> None:
         self.assertTrue(self.allowed(self.command()))
         self.assertEqual(['root'], [one.run_as for one in self.filters])
 
-    def test_command_is_that_of_privsep(self):
+    def test_command_is_that_of_privsep(self) -> None:
         """The context's own command, apart from its configuration files."""
         sent = privileged.context.helper_command(
             '/tmp/tmpab12_x/privsep.sock')
         self.assertEqual(self.command()[-4:], sent[-4:])
         self.assertIn('privsep-helper', sent)
 
-    def test_nothing_else_is_allowed(self):
+    def test_nothing_else_is_allowed(self) -> None:
         for changed in (
                 {'config': '/tmp/cinder.conf'},
                 {'config': '/etc/../tmp/cinder.conf'},
@@ -214,7 +215,7 @@ class FilterTestCase(unittest.TestCase):
 
 class UdevRuleTestCase(unittest.TestCase):
 
-    def setUp(self):
+    def setUp(self) -> None:
         super().setUp()
         self.text = '\n'.join(
             line for line in RULE.read_text().splitlines()
@@ -229,33 +230,33 @@ class UdevRuleTestCase(unittest.TestCase):
         return any(fnmatch.fnmatchcase(value, pattern)
                    for pattern in self.patterns(key))
 
-    def test_every_jump_has_its_label(self):
+    def test_every_jump_has_its_label(self) -> None:
         self.assertEqual(set(re.findall('GOTO="(.*?)"', self.text)),
                          set(re.findall('LABEL="(.*?)"', self.text)))
 
-    def test_devices_of_ours_are_matched(self):
+    def test_devices_of_ours_are_matched(self) -> None:
         self.assertTrue(self.matched(
             'ENV{DM_UUID}', f'{names.UUID_PREFIX}front-ca12f31b-{LV}'))
 
-    def test_logical_volumes_of_ours_are_matched(self):
+    def test_logical_volumes_of_ours_are_matched(self) -> None:
         for lv in (names.data_lv(LV), names.meta_lv(LV)):
             name = 'cinder--volumes-' + lv.replace('-', '--')
             self.assertTrue(self.matched('ENV{DM_NAME}', name), name)
 
-    def test_other_logical_volumes_are_not_matched(self):
+    def test_other_logical_volumes_are_not_matched(self) -> None:
         doubled = LV.replace('-', '--')
         for name in ('system-root', 'cinder--volumes-volume--1',
                      f'cinder--volumes-volume--{doubled}-cow',
                      f'vg-snapshot--{doubled}'):
             self.assertFalse(self.matched('ENV{DM_NAME}', name), name)
 
-    def test_imported_disks_are_left_alone_by_who_probes_any(self):
+    def test_imported_disks_are_left_alone_by_who_probes_any(self) -> None:
         """bcache's rule looks into what has no type, unless it is told."""
         rule, = [line for line in self.text.splitlines()
                  if line.startswith('SUBSYSTEMS=="scsi"')]
         self.assertIn('ENV{DM_UDEV_DISABLE_OTHER_RULES_FLAG}="1"', rule)
 
-    def test_links_of_logical_volumes_are_still_made(self):
+    def test_links_of_logical_volumes_are_still_made(self) -> None:
         """LVM's rule makes /dev/<vg>/<lv>, unless it is disabled."""
         rule, = [line for line in self.text.splitlines()
                  if line.startswith('ENV{DM_NAME}')]

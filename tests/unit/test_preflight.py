@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-import types
+import shutil
 import typing
 from unittest import mock
 
@@ -17,10 +17,9 @@ from tests.unit import base
 class SettingsTest(base.CloudTestCase):
 
     def problems(self, **settings: typing.Any) -> list[str]:
-        changed = dataclasses.replace(self.a.process.world.settings,
-                                      **settings)
-        return list(preflight._check_settings(
-            types.SimpleNamespace(settings=changed)))
+        host = self.a.process.world.host
+        return list(preflight._check_settings(dataclasses.replace(
+            host, settings=dataclasses.replace(host.settings, **settings))))
 
     def test_settings_that_are_right(self) -> None:
         for portal in ('192.0.2.1:3260', '[2001:db8::1]:3260', 'a:3260'):
@@ -96,7 +95,7 @@ class KernelTest(base.CloudTestCase):
 class CommandsTest(base.TestCase):
 
     def test_each_that_is_missing_has_its_package(self) -> None:
-        with mock.patch.object(preflight.shutil, 'which', (
+        with mock.patch.object(shutil, 'which', (
                 lambda name, path: None if name in ('setpriv', 'lvm')
                 else name)):
             self.assertEqual(

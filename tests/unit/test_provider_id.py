@@ -9,14 +9,16 @@ import uuid
 from cinder_dmclone.database.provider_id import ProviderId
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
 from tests.unit import base
 
 
 def _location(random_: random.Random) -> Location | None:
     if random_.random() < 0.5:
         return None
-    return Location(f'host{random_.randrange(1000)}@backend',
-                    str(uuid.UUID(int=random_.getrandbits(128))))
+    return Location(NodeName(f'host{random_.randrange(1000)}@backend'),
+                    LvUuid(str(uuid.UUID(int=random_.getrandbits(128)))))
 
 
 class ProviderIdTest(base.TestCase):
@@ -35,20 +37,21 @@ class ProviderIdTest(base.TestCase):
                              ProviderId.parse(text))
 
     def test_limit_of_the_column(self) -> None:
-        lv = str(uuid.uuid4())
+        lv = LvUuid(str(uuid.uuid4()))
         fixed = len(f'7;offer=/{lv};renewed=123456')
-        fits = Location('n' * (255 - fixed), lv)
+        fits = Location(NodeName('n' * (255 - fixed)), lv)
         self.assertEqual(255, len(str(ProviderId(7, None, fits, 123456))))
-        longer = Location('n' * (256 - fixed), lv)
+        longer = Location(NodeName('n' * (256 - fixed)), lv)
         self.assertRaises(exceptions.CorruptRecord, str,
                           ProviderId(7, None, longer, 123456))
 
     def test_an_offer_can_be_renewed(self) -> None:
-        lv = str(uuid.uuid4())
+        lv = LvUuid(str(uuid.uuid4()))
         fixed = len(f'7;offer=/{lv};renewed=123456')
-        offered = ProviderId(7, offer=Location('n' * (255 - fixed), lv))
+        fits, longer_ = (NodeName('n' * (size - fixed)) for size in (255, 256))
+        offered = ProviderId(7, offer=Location(fits, lv))
         self.assertLess(len(str(offered)), 255)
-        longer = ProviderId(7, offer=Location('n' * (256 - fixed), lv))
+        longer = ProviderId(7, offer=Location(longer_, lv))
         self.assertRaises(exceptions.CorruptRecord, str, longer)
 
     def test_nonsense(self) -> None:

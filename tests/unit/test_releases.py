@@ -34,12 +34,12 @@ class ReleaseTestCase(unittest.TestCase):
 
     @unittest.skipUnless('DMCLONE_CINDER' in os.environ,
                          'DMCLONE_CINDER names no release')
-    def test_runs_on_the_release_that_was_asked_for(self):
+    def test_runs_on_the_release_that_was_asked_for(self) -> None:
         """Not on another one that a resolver has chosen."""
         installed = version.Version(importlib.metadata.version('cinder'))
         self.assertEqual(int(os.environ['DMCLONE_CINDER']), installed.major)
 
-    def test_one_module_knows_what_releases_name_differently(self):
+    def test_one_module_knows_what_releases_name_differently(self) -> None:
         self.assertTrue(MOVED & {*imported(SHIM.read_text())})
         for path in test_packaging.python_files('cinder_dmclone', 'lab',
                                                 'tests'):
@@ -47,7 +47,7 @@ class ReleaseTestCase(unittest.TestCase):
                 self.assertEqual(
                     set(), MOVED & {*imported(path.read_text())}, str(path))
 
-    def test_cinder_itself_requires_what_we_require(self):
+    def test_cinder_itself_requires_what_we_require(self) -> None:
         """So pip has nothing to install or to replace beside a Cinder."""
         theirs = {
             one.name.lower(): one.specifier for one in

@@ -20,14 +20,17 @@ from cinder_dmclone.database import volumes
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.releases import db_api
 from cinder_dmclone.releases import models
 from tests.unit import base
 from tests.unit.fake import database
 from tests.unit.fake import ports
 
-A, B = 'a@x', 'b@x'
-COPY = Location(B, str(uuid.UUID(int=7)))
+A, B = NodeName('a@x'), NodeName('b@x')
+COPY = Location(B, LvUuid(str(uuid.UUID(int=7))))
 OWNER = rows.Owner(COPY, 'pool')
 
 
@@ -40,7 +43,8 @@ class RowsTestCase(base.TestCase):
         self.clock = ports.Clock()
         self.store = volumes.RowStore(self.clock.monotonic, self.clock.sleep)
         self.db.service(B)
-        self.volume = str(uuid.uuid4())
+        self.volume = VolumeId(str(uuid.uuid4()))
+        self.lv = LvUuid(self.volume)
         self.db.volume(self.volume, f'{A}#pool', status='reserved',
                        provider_id='1')
         self.attachment = self.db.attachment(self.volume)
@@ -91,10 +95,10 @@ class ReadTest(RowsTestCase):
         self.assertTrue(self.row().deleted)
 
     def test_no_row(self) -> None:
-        self.assertIsNone(self.store.get(str(uuid.uuid4())))
+        self.assertIsNone(self.store.get(VolumeId(str(uuid.uuid4()))))
 
     def test_more_than_are_asked_for_at_once(self) -> None:
-        ids = {str(uuid.uuid4()) for _ in range(2 * volumes.AT_ONCE)}
+        ids = {VolumeId(str(uuid.uuid4())) for _ in range(2 * volumes.AT_ONCE)}
         for volume in ids:
             self.db.volume(volume, f'{A}#pool')
         found = self.store.find({self.volume, *ids})
@@ -109,18 +113,19 @@ class ReadTest(RowsTestCase):
                                   (f'{A}#pool', None, self.volume)):
             with self.subTest(host=host, name_id=name_id):
                 self.db.update(self.volume, host=host, _name_id=name_id)
-                found = self.store.homes(A, [lv, 'missing'])
+                found = self.store.homes(A, [LvUuid(lv), LvUuid('missing')])
                 self.assertEqual([self.volume], [row.id for row in found])
 
     def test_homes_are_living_volumes_of_the_node(self) -> None:
         for host in (f'{B}#pool', f'{A}2#pool', 'a_x#pool'):
             with self.subTest(host):
                 self.db.update(self.volume, host=host)
-                self.assertEqual([], self.store.homes(A, [self.volume]))
-                self.assertEqual([], self.store.homes('_@x', [self.volume]))
+                self.assertEqual([], self.store.homes(A, [self.lv]))
+                self.assertEqual([], self.store.homes(
+                    NodeName('_@x'), [self.lv]))
         self.db.update(self.volume, host=f'{A}#pool')
         self.db.destroy(self.volume)
-        self.assertEqual([], self.store.homes(A, [self.volume]))
+        self.assertEqual([], self.store.homes(A, [self.lv]))
 
     def test_away(self) -> None:
         with self.db.away():
@@ -155,7 +160,7 @@ class ChangeTest(RowsTestCase):
         row = self.store.renew(self.offered())
         row = self.store.commit(row, OWNER, self.purpose)
         self.assertEqual(
-            str(ProviderId(2, Location(A, self.volume))),
+            str(ProviderId(2, Location(A, self.lv))),
             row.provider_id)
 
     def test_commit(self) -> None:
@@ -163,7 +168,7 @@ class ChangeTest(RowsTestCase):
         row = self.store.commit(self.offered(), OWNER, self.purpose)
         self.assertEqual(COPY, row.owner)
         self.assertEqual(f'{B}#pool', row.host)
-        self.assertEqual(Location(A, self.volume), row.source)
+        self.assertEqual(Location(A, self.lv), row.source)
         self.assertEqual((2, None), (row.generation, row.offer))
         stored = db_api.volume_get(self.db.context, self.volume)
         service = db_api.service_get(self.db.context, host=B)
@@ -217,7 +222,8 @@ class LateTest(RowsTestCase):
         self.assertEqual(committed, self.row())
 
     def test_commit_to_an_unknown_node(self) -> None:
-        owner = rows.Owner(dataclasses.replace(COPY, node='c@x'), 'pool')
+        owner = rows.Owner(
+            dataclasses.replace(COPY, node=NodeName('c@x')), 'pool')
         row = self.offered()
         self.assertRaises(exception.ServiceNotFound, self.store.commit, row,
                           owner, self.purpose)

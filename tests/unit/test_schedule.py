@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import typing
+
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone.reconcile import schedule
 from tests.unit import base
 
-LV = 'an LV'
-OTHER = 'another'
+LV, OTHER, GONE = map(LvUuid, ('an LV', 'another', 'gone meanwhile'))
 
 
 class ScheduleTestCase(base.TestCase):
@@ -15,6 +17,12 @@ class ScheduleTestCase(base.TestCase):
     def setUp(self) -> None:
         super().setUp()
         self.plan = schedule.Schedule()
+
+    def first(self) -> float:
+        """When something is looked at next."""
+        first = self.plan.first()
+        assert first is not None
+        return first
 
 
 class ScheduleTest(ScheduleTestCase):
@@ -34,16 +42,16 @@ class ScheduleTest(ScheduleTestCase):
         now, intervals = 100.0, []
         for _ in range(7):
             self.plan.wait(LV, now, now)
-            intervals.append(self.plan.first() - now)
-            now = self.plan.first()
+            intervals.append(self.first() - now)
+            now = self.first()
         self.assertEqual([2, 4, 8, 16, 32, 60, 60], intervals)
 
     def test_a_slow_start_and_a_late_end(self) -> None:
         now, intervals = 100.0, []
         for _ in range(8):
             self.plan.wait(LV, now, now, schedule.TOLD, schedule.SELDOM)
-            intervals.append(self.plan.first() - now)
-            now = self.plan.first()
+            intervals.append(self.first() - now)
+            now = self.first()
         self.assertEqual([10, 20, 40, 80, 160, 320, 600, 600], intervals)
 
     def test_hurry_ends_a_long_interval(self) -> None:
@@ -60,10 +68,12 @@ class ScheduleTest(ScheduleTestCase):
         self.assertNotIn(LV, self.plan)
 
     def test_who_enqueues_after_the_look_is_not_forgotten(self) -> None:
-        for after in (lambda: self.plan.rest(LV, 5.0),
-                      lambda: self.plan.wait(LV, 5.0, 9.0),
-                      lambda: self.plan.hurry(LV, 5.0, 9.0),
-                      lambda: self.plan.hydrate(LV, 5.0, 9.0, 1, 2)):
+        looks: tuple[typing.Callable[[], None], ...] = (
+            lambda: self.plan.rest(LV, 5.0),
+            lambda: self.plan.wait(LV, 5.0, 9.0),
+            lambda: self.plan.hurry(LV, 5.0, 9.0),
+            lambda: self.plan.hydrate(LV, 5.0, 9.0, 1, 2))
+        for after in looks:
             self.plan.enqueue(LV, 6.0)
             after()
             self.assertEqual(6.0, self.plan.first())
@@ -71,7 +81,7 @@ class ScheduleTest(ScheduleTestCase):
     def test_what_nobody_answers_to(self) -> None:
         self.plan.enqueue(LV, 1.0)
         self.plan.enqueue(OTHER, 9.0)
-        self.plan.nobody([LV, OTHER, 'gone meanwhile'], 5.0)
+        self.plan.nobody([LV, OTHER, GONE], 5.0)
         self.assertEqual([OTHER], list(self.plan))
 
     def test_what_is_being_worked_on_can_be_enqueued(self) -> None:
@@ -100,7 +110,7 @@ class HydrationTest(ScheduleTestCase):
 
     def hydrate(self, now: float, done: int) -> float:
         self.plan.hydrate(LV, now, now, done, 1000)
-        return self.plan.first() - now
+        return self.first() - now
 
     def test_progress_decides(self) -> None:
         self.assertEqual(2.0, self.hydrate(0.0, 100))

@@ -90,7 +90,7 @@ class TimesTest(unittest.TestCase):
 class SimulationTest(unittest.TestCase):
 
     def test_the_union_is_every_schedule_once(self) -> None:
-        found = []
+        found: list[int] = []
         for number in (1, 2, 3):
             with mock.patch.multiple(test_explore, SHARE=number, SHARES=3):
                 found += test_explore.share(range(100))

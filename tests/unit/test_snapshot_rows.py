@@ -17,6 +17,9 @@ from cinder_dmclone.database import rows
 from cinder_dmclone.database import snapshots
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.releases import models
 from tests.unit import base
 from tests.unit import test_rows
@@ -28,7 +31,8 @@ class RecordTest(base.TestCase):
 
     def test_round_trip(self) -> None:
         for record in (PinRecord(0), PinRecord(7),
-                       PinRecord(1, Location('h@b', str(uuid.uuid4())))):
+                       PinRecord(1, Location(
+                           NodeName('h@b'), LvUuid(str(uuid.uuid4()))))):
             self.assertEqual(record, PinRecord.parse(str(record)))
 
     def test_nonsense(self) -> None:
@@ -46,7 +50,8 @@ class RecordTest(base.TestCase):
         column = models.Snapshot.__table__.c.provider_id
         self.assertEqual(column.type.length, provider_id.LONGEST)
         self.assertRaises(exceptions.CorruptRecord, str,
-                          PinRecord(1, Location('n' * 250, 'lv')))
+                          PinRecord(1, Location(NodeName('n' * 250),
+                                                LvUuid('lv'))))
 
 
 class SnapshotsTestCase(test_rows.RowsTestCase):
@@ -74,7 +79,8 @@ class ChangeTest(SnapshotsTestCase):
             (found.volume, found.size, found.status, found.deleted,
              found.record, found.at))
         self.assertEqual([], self.snapshots.find([]))
-        self.assertIsNone(self.snapshots.get(str(uuid.uuid4())))
+        self.assertIsNone(self.snapshots.get(
+            SnapshotId(str(uuid.uuid4()))))
 
     def test_a_deleted_one_is_found(self) -> None:
         self.db.drop_snapshot(self.snapshot)

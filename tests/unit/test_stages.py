@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import io
 import os
 import pathlib
@@ -12,6 +13,8 @@ import sys
 import tempfile
 import unittest
 from unittest import mock
+
+import subunit
 
 from lab.processes import alive, wait_for
 from tools import arguments
@@ -91,6 +94,28 @@ class RaisedTest(unittest.TestCase):
 
     def test_nothing_failed(self) -> None:
         self.assertEqual('', outcome.raised('{0} tests.a [1s] ... ok\n'))
+
+
+class TimesTest(unittest.TestCase):
+
+    def test_details_at_the_end_are_no_begin(self) -> None:
+        begin = datetime.datetime.fromisoformat('2026-01-01T00:00:00+00:00')
+        end = begin + datetime.timedelta(seconds=7)
+        with tempfile.NamedTemporaryFile() as file:
+            stream = subunit.StreamResultToBytes(file)
+            for name in 'a.test_x[id-1,smoke]', 'a.test_y':
+                stream.status(test_id=name, test_status='inprogress',
+                              timestamp=begin)
+                stream.status(test_id=name, file_name='log', file_bytes=b'x',
+                              timestamp=end)
+                stream.status(test_id=name, test_status='success',
+                              timestamp=end)
+            file.flush()
+            found = outcome.times([
+                sys.executable, '-c', 'import pathlib, sys\nsys.stdout.buffer'
+                '.write(pathlib.Path(sys.argv[1]).read_bytes())', file.name])
+        self.assertEqual({'a.test_x[id-1,smoke]': 7.0, 'a.test_y': 7.0},
+                         found)
 
 
 # A stage like stestr: a worker that does not end when asked, and a process in

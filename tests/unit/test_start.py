@@ -6,6 +6,8 @@ from __future__ import annotations
 from unittest import mock
 
 from cinder_dmclone import driver
+from cinder_dmclone.host import uevents
+from cinder_dmclone.service import endpoint
 from tests.unit import base
 
 
@@ -16,9 +18,9 @@ class StartTest(base.TestCase):
         service = driver.DMCloneVolumeDriver.__new__(
             driver.DMCloneVolumeDriver)
         service._loop = service._world = service._service = mock.Mock()
-        with (mock.patch.object(driver.endpoint, 'serve',
+        with (mock.patch.object(endpoint, 'serve',
                                 side_effect=TimeoutError),
-              mock.patch.object(driver.uevents, 'listen') as listen):
+              mock.patch.object(uevents, 'listen') as listen):
             self.assertRaises(TimeoutError, service.set_initialized)
         service._loop.start.assert_called_once_with()
         listen.assert_called_once()

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from cinder_dmclone.cli import status
 from cinder_dmclone.host.dm import status as dm_status
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone.stack import state
 from tests.unit import base
 
-LV = '70000000-0000-4000-8000-000000000001'
+LV = LvUuid('70000000-0000-4000-8000-000000000001')
 CLONE = '8 8/1024 32 16384/65536 0 1 no_discard_passdown 0 '
 
 

@@ -88,7 +88,8 @@ class ChoiceTest(unittest.TestCase):
                           'test_bad': chosen.Impossible}, kinds)
 
     def test_a_name_that_no_test_has(self) -> None:
-        for lists in (({'gone': 'why'}, {}), ({}, {'gone': 'what'})):
+        gone, nothing = {'gone': 'why'}, dict[str, str]()
+        for lists in (gone, nothing), (nothing, gone):
             with self.assertRaisesRegex(ValueError, 'gone'):
                 self.choice(*lists)
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import email
+import email.message
 import os
 import pathlib
 import re
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import typing
 import unittest
 import zipfile
 
@@ -66,8 +67,14 @@ def build(kind: str, source: pathlib.Path, target: pathlib.Path,
 
 class WheelTestCase(unittest.TestCase):
 
+    path: typing.ClassVar[pathlib.Path]
+    directory: typing.ClassVar[pathlib.Path]
+    wheel: typing.ClassVar[zipfile.ZipFile]
+    files: typing.ClassVar[set[str]]
+    metadata: typing.ClassVar[email.message.Message]
+
     @classmethod
-    def setUpClass(cls):
+    def setUpClass(cls) -> None:
         super().setUpClass()
         directory = pathlib.Path(cls.enterClassContext(
             tempfile.TemporaryDirectory()))
@@ -91,17 +98,17 @@ class WheelTestCase(unittest.TestCase):
     def required(self, extra: str = '') -> set[str]:
         """The names of what pip installs beside us."""
         found = map(requirements.Requirement,
-                    self.metadata.get_all('Requires-Dist'))
+                    self.metadata.get_all('Requires-Dist', []))
         return {one.name.lower() for one in found if one.marker is None or
                 one.marker.evaluate({'extra': extra})}
 
-    def test_cinder_is_required_by_the_extra_alone(self):
+    def test_cinder_is_required_by_the_extra_alone(self) -> None:
         """Otherwise pip replaces the one that runs by the newest release."""
         self.assertNotIn('cinder', self.required())
         self.assertEqual({'cinder'},
                          self.required('cinder') - self.required())
 
-    def test_metadata_is_what_an_index_shows(self):
+    def test_metadata_is_what_an_index_shows(self) -> None:
         self.assertEqual(
             ['the cinder-dmclone authors', 'Apache-2.0',
              ['cinder', 'test'], 'text/markdown'],
@@ -110,11 +117,12 @@ class WheelTestCase(unittest.TestCase):
              self.metadata.get_all('Provides-Extra'),
              self.metadata['Description-Content-Type']])
         self.assertIn('Environment :: OpenStack',
-                      self.metadata.get_all('Classifier'))
+                      self.metadata.get_all('Classifier', []))
 
-    def test_description_can_be_read_where_nothing_else_is(self):
+    def test_description_can_be_read_where_nothing_else_is(self) -> None:
         """An index has neither the pictures nor the pages of the README."""
         text = self.metadata.get_payload()
+        assert isinstance(text, str)
         readme = (ROOT / 'README.md').read_text()
         self.assertTrue(text.startswith(readme.splitlines()[0]))
         self.assertIn('![', readme)
@@ -128,20 +136,20 @@ class WheelTestCase(unittest.TestCase):
             if page.endswith('.rst'):
                 self.assertIn(f'`{page}`', text)
 
-    def test_everything_else_is_required(self):
+    def test_everything_else_is_required(self) -> None:
         lines = (ROOT / 'requirements.txt').read_text().splitlines()
         self.assertEqual(
             {requirements.Requirement(line.partition('#')[0]).name.lower()
              for line in lines if not line.startswith('#')},
             self.required())
 
-    def test_modules_of_the_driver_and_no_others_are_there(self):
+    def test_modules_of_the_driver_and_no_others_are_there(self) -> None:
         self.assertEqual(
             {str(path.relative_to(ROOT)) for path in
              test_packaging.python_files('cinder_dmclone')},
             {name for name in self.files if name.endswith('.py')})
 
-    def test_data_files_are_there(self):
+    def test_data_files_are_there(self) -> None:
         self.assertEqual(
             {str(path.relative_to(ROOT)): path.read_text()
              for path in test_packaging.data_files()},
@@ -153,7 +161,7 @@ class WheelTestCase(unittest.TestCase):
             self.assertEqual((ROOT / source).read_text(),
                              self.read(f'data/data/{target}/{name}'))
 
-    def test_entry_points_are_there(self):
+    def test_entry_points_are_there(self) -> None:
         built = test_packaging.parser()
         built.read_string(self.read('dist-info/entry_points.txt'))
         ours = test_packaging.setup_cfg()['entry_points']
@@ -163,7 +171,7 @@ class WheelTestCase(unittest.TestCase):
                 dict(line.split(' = ') for line in text.strip().split('\n')),
                 dict(built[group]))
 
-    def test_wheel_from_the_sdist_is_the_same(self):
+    def test_wheel_from_the_sdist_is_the_same(self) -> None:
         tree = self.directory / 'tree'
         copy_sources(tree)
         for words in (('init', '-q'), ('add', '-A'),
@@ -180,7 +188,8 @@ class WheelTestCase(unittest.TestCase):
                              - {f'cinder_dmclone-{VERSION}.dist-info/'
                                 'pbr.json'})
 
-    def test_command_works_where_nothing_else_is_installed(self):
+    def test_command_works_where_nothing_else_is_installed(
+            self) -> None:
         """On a host whose Cinder is in a container."""
         place, root = self.directory / 'venv', self.directory / 'root'
         run(sys.executable, '-m', 'venv', '--without-pip', place,

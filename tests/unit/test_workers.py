@@ -6,10 +6,12 @@ from __future__ import annotations
 import threading
 import typing
 
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
+from cinder_dmclone.reconcile.decision import Step
 from cinder_dmclone.reconcile import workers
 from cinder_dmclone.reconcile.workers import Lane
 from cinder_dmclone.stack import state
@@ -42,16 +44,18 @@ print(written.wait(60))
 class LaneTest(base.TestCase):
 
     def test_logins_and_erasures_are_not_where_servers_wait(self) -> None:
-        without, connected = state.Stack('x'), state.Stack('x', disk=DISK)
-        for stack, wanted in (
-                (connected, {
-                    Question.CLAIM: Lane.WRITE, Action.ADOPT: Lane.WRITE,
-                    Action.OPEN: Lane.WRITE, Action.REJECT: Lane.WRITE,
-                    Action.RECONNECT: Lane.READ, Question.SHOW: Lane.OTHER}),
-                (without, {
-                    Action.RECONNECT: Lane.OTHER, Action.HYDRATE: Lane.OTHER,
-                    Action.RELEASE: Lane.ERASURE,
-                    Action.ERASE: Lane.ERASURE})):
+        without = state.Stack(LvUuid('x'))
+        connected = state.Stack(LvUuid('x'), disk=DISK)
+        lanes: list[tuple[state.Stack, dict[Step, Lane]]] = [
+            (connected, {
+                Question.CLAIM: Lane.WRITE, Action.ADOPT: Lane.WRITE,
+                Action.OPEN: Lane.WRITE, Action.REJECT: Lane.WRITE,
+                Action.RECONNECT: Lane.READ, Question.SHOW: Lane.OTHER}),
+            (without, {
+                Action.RECONNECT: Lane.OTHER, Action.HYDRATE: Lane.OTHER,
+                Action.RELEASE: Lane.ERASURE,
+                Action.ERASE: Lane.ERASURE})]
+        for stack, wanted in lanes:
             for step, expected in wanted.items():
                 self.assertIs(expected, workers.lane(Decision(step), stack))
 
@@ -84,7 +88,7 @@ class WorkersTest(base.TestCase):
 
     def put_many(self, pool: workers.Workers, lane: Lane) -> None:
         for number in range(MANY):
-            pool.put(state.Stack(f'{lane.name} {number}'), lane)
+            pool.put(state.Stack(LvUuid(f'{lane.name} {number}')), lane)
 
     def test_a_write_does_not_stand_behind_what_does_not_end(self) -> None:
         written = threading.Event()
@@ -94,7 +98,7 @@ class WorkersTest(base.TestCase):
         pool = self.pool(work)
         for lane in (Lane.ERASURE, Lane.OTHER, Lane.READ):
             self.put_many(pool, lane)
-        pool.put(state.Stack('written'), Lane.WRITE)
+        pool.put(state.Stack(LvUuid('written')), Lane.WRITE)
         self.assertTrue(written.wait(60))
         # As many threads as there are lanes for, however many LVs wait.
         self.assertEqual(sum(workers.THREADS.values())
@@ -123,7 +127,7 @@ class WorkersTest(base.TestCase):
             self.end.wait()
         pool = self.pool(work)
         self.put_many(pool, Lane.ERASURE)
-        last = f'ERASURE {MANY - 1}'
+        last = LvUuid(f'ERASURE {MANY - 1}')
         self.assertTrue(pool.hasten(last, Lane.WRITE))
         self.assertTrue(self.end.wait(60))
         self.assertEqual([last], self.done)
@@ -133,7 +137,7 @@ class WorkersTest(base.TestCase):
         def work(stack: state.Stack, lane: Lane) -> Lane | None:
             self.done.append(lane.name)
             return Lane.ERASURE if lane is Lane.OTHER else None
-        self.pool(work).put(state.Stack('released'), Lane.OTHER)
+        self.pool(work).put(state.Stack(LvUuid('released')), Lane.OTHER)
         while len(self.done) < 2 or len(self.threads) < 2:
             self.threads[0].join(1)
         self.join()
@@ -172,17 +176,17 @@ class NoThreadTest(base.TestCase):
 
     def test_an_lv_that_gets_no_thread_is_given_back(self) -> None:
         self.refuse = True
-        self.pool.put(state.Stack('first'), Lane.OTHER)
+        self.pool.put(state.Stack(LvUuid('first')), Lane.OTHER)
         self.assertEqual(['first'], self.failed)
         self.refuse = False
-        self.pool.put(state.Stack('first'), Lane.OTHER)
+        self.pool.put(state.Stack(LvUuid('first')), Lane.OTHER)
         self.started[0]()
         self.assertEqual(['first'], self.worked)
 
     def test_the_threads_that_there_are_take_it(self) -> None:
-        self.pool.put(state.Stack('first'), Lane.OTHER)
+        self.pool.put(state.Stack(LvUuid('first')), Lane.OTHER)
         self.refuse = True
-        self.pool.put(state.Stack('second'), Lane.OTHER)
+        self.pool.put(state.Stack(LvUuid('second')), Lane.OTHER)
         self.assertEqual([], self.failed)
         self.started[0]()
         self.assertEqual(['first', 'second'], self.worked)
@@ -190,10 +194,10 @@ class NoThreadTest(base.TestCase):
     def test_who_relied_on_a_thread_that_did_not_come(self) -> None:
         def spawn(function: typing.Callable[..., None],
                   *arguments: typing.Any) -> None:
-            self.pool.put(state.Stack('second'), Lane.ERASURE)
+            self.pool.put(state.Stack(LvUuid('second')), Lane.ERASURE)
             raise RuntimeError("can't start new thread")
         self.pool._spawn = spawn
-        self.pool.put(state.Stack('first'), Lane.ERASURE)
+        self.pool.put(state.Stack(LvUuid('first')), Lane.ERASURE)
         self.assertEqual(['first', 'second'], self.failed)
 
 
@@ -222,7 +226,7 @@ class ReconcilerTest(base.CloudTestCase):
         self.assertEqual([], self.a.erased)
         while self.threads:
             self.run_thread()
-        self.assertEqual([names.data_lv(self.volume)], self.a.erased)
+        self.assertEqual([names.data_lv(self.lv)], self.a.erased)
         self.cloud.settle()
         self.assert_settled()
 

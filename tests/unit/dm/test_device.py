@@ -2,6 +2,7 @@
 
 import pathlib
 import tempfile
+import typing
 import unittest
 from unittest import mock
 
@@ -23,7 +24,8 @@ PATH = table.Table.single(Sectors(8), table.Multipath('8:0', True))
 
 def there(live: str, name: str = NAME, opened: int = 0,
           suspended: bool = False, readonly: bool = False,
-          pending: bool = False, status: str = '') -> tuple:
+          pending: bool = False, status: str = ''
+          ) -> tuple[typing.Any, ...]:
     uuid = 'CINDER-DMCLONE-' + name.removeprefix('dmclone-')
     return tuple(dm.Found(name, uuid, '254:7', opened, suspended, readonly,
                           pending, live, status))
@@ -42,7 +44,7 @@ class DeviceMapperTest(unittest.TestCase):
     def _sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def _there(self, live: table.Table, **fields: bool) -> None:
+    def _there(self, live: table.Table, **fields: typing.Any) -> None:
         self.dm.inspect.return_value = [there(str(live), **fields)]
 
     def _calls(self) -> list[str]:

@@ -12,18 +12,19 @@ def _random_devnum(rng: random.Random) -> str:
 
 
 def _random_target(rng: random.Random) -> table.Target:
-    devices = [_random_devnum(rng) for _ in range(3)]
-    return rng.choice([
-        table.Linear(devices[0], Sectors(rng.randrange(1 << 40))),
-        table.Multipath(rng.choice([None, devices[0]]),
+    one, two, three = (_random_devnum(rng) for _ in range(3))
+    targets: list[table.Target] = [
+        table.Linear(one, Sectors(rng.randrange(1 << 40))),
+        table.Multipath(rng.choice([None, one]),
                         rng.choice([True, False])),
         table.Clone(
-            *devices, Sectors(1 << rng.randrange(3, 21)),
+            one, two, three, Sectors(1 << rng.randrange(3, 21)),
             frozenset(rng.sample(['no_hydration', 'no_discard_passdown'],
                                  rng.randrange(3))),
             {name: rng.randrange(1, 1000) for name in rng.sample(
                 ['hydration_threshold', 'hydration_batch_size'],
-                rng.randrange(3))})])
+                rng.randrange(3))})]
+    return rng.choice(targets)
 
 
 class TableTest(unittest.TestCase):

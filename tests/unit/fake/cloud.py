@@ -14,6 +14,8 @@ from cinder_dmclone.database.snapshots import SnapshotStore
 from cinder_dmclone.database.volumes import RowStore
 from cinder_dmclone.peers import client
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.ports import Host
 from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile.decision import Decision
@@ -135,7 +137,7 @@ class Node:
                  block_size: int = 512, own_metadata: bool = False) -> None:
         self.cloud = cloud
         self.host = host
-        self.name = f'{host}@{BACKEND}'
+        self.name = NodeName(f'{host}@{BACKEND}')
         self.portal = f'{host}:3260'
         self.up = True
         self._numbers = 0
@@ -353,27 +355,28 @@ class Cloud:
 
     # -- the control plane --------------------------------------------------
 
-    def create(self, node: Node, gib: int = 1) -> str:
+    def create(self, node: Node, gib: int = 1) -> VolumeId:
         """A new volume on a node, with its data written and flushed."""
-        volume_id = str(uuid.uuid4())
+        volume_id = VolumeId(str(uuid.uuid4()))
         self.db.volume(volume_id, f'{node.name}#{POOL}', size=gib)
-        record = volumes.create(node.service, volume_id, volume_id, gib)
+        record = volumes.create(node.service, volume_id, LvUuid(volume_id),
+                                gib)
         self.db.update(volume_id, provider_id=record, status='available')
         return volume_id
 
-    def row(self, volume_id: str) -> rows.Row:
+    def row(self, volume_id: VolumeId) -> rows.Row:
         row = RowStore().get(volume_id)
         assert row
         return row
 
-    def home(self, volume_id: str) -> Node:
+    def home(self, volume_id: VolumeId) -> Node:
         return self.nodes[self.row(volume_id).node]
 
-    def reserve(self, volume_id: str) -> str:
+    def reserve(self, volume_id: VolumeId) -> str:
         self.db.update(volume_id, status='reserved')
         return self.db.attachment(volume_id)
 
-    def connect(self, volume_id: str, attachment: str, node: Node) -> str:
+    def connect(self, volume_id: VolumeId, attachment: str, node: Node) -> str:
         """What PUT /attachments does; returns the device path."""
         info = connections.connect(self.home(volume_id).service, volume_id,
                                    node.connector)
@@ -385,7 +388,7 @@ class Cloud:
         assert info['driver_volume_type'] == 'local', info
         return info['data']['device_path']
 
-    def migrate(self, volume_id: str, node: Node) -> tuple[str, str]:
+    def migrate(self, volume_id: VolumeId, node: Node) -> tuple[str, str]:
         """What Nova asks for before a server moves: attachment and path.
 
         ``ComputeManager.pre_live_migration`` creates the attachment with its
@@ -396,29 +399,29 @@ class Cloud:
         self.complete(volume_id, attachment)
         return attachment, path
 
-    def complete(self, volume_id: str, attachment: str) -> None:
+    def complete(self, volume_id: VolumeId, attachment: str) -> None:
         self.db.update_attachment(attachment, attach_status='attached')
         self.db.update(volume_id, status='in-use', attach_status='attached')
 
-    def attach(self, volume_id: str, node: Node) -> tuple[str, str]:
+    def attach(self, volume_id: VolumeId, node: Node) -> tuple[str, str]:
         """Reserve, connect, complete: the attachment and the path."""
         attachment = self.reserve(volume_id)
         path = self.connect(volume_id, attachment, node)
         self.complete(volume_id, attachment)
         return attachment, path
 
-    def detach(self, volume_id: str, attachment: str, node: Node) -> None:
+    def detach(self, volume_id: VolumeId, attachment: str, node: Node) -> None:
         connections.disconnect(self.home(volume_id).service, volume_id,
                                node.connector)
         self.forget(volume_id, attachment)
 
-    def forget(self, volume_id: str, attachment: str) -> None:
+    def forget(self, volume_id: VolumeId, attachment: str) -> None:
         """An attachment goes without the driver being told."""
         self.db.drop_attachment(attachment)
         self.db.update(volume_id, status='available',
                        attach_status='detached')
 
-    def delete(self, volume_id: str) -> None:
+    def delete(self, volume_id: VolumeId) -> None:
         self.db.update(volume_id, status='deleting')
         volumes.delete(self.home(volume_id).service, volume_id)
         self.db.destroy(volume_id)

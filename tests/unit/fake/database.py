@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import shutil
-import tempfile
+import sqlite3
 import typing
 from unittest import mock
 
@@ -23,6 +21,7 @@ import oslo_messaging as messaging  # noqa: E402
 import sqlalchemy as sa  # noqa: E402
 from sqlalchemy import exc as sa_exc  # noqa: E402
 
+from cinder_dmclone.location import SnapshotId  # noqa: E402
 from cinder_dmclone.releases import db_api  # noqa: E402
 from cinder_dmclone.releases import models  # noqa: E402
 
@@ -32,18 +31,23 @@ TABLES = (models.VolumeAttachment, models.Snapshot, models.Message,
           models.Volume, models.Service, models.VolumeType,
           models.DriverInitiatorData)
 
+# In the memory of this process, and with it gone, however that ends. Unlike
+# ":memory:" all connections have the same one, and they lock it like a file
+# (memdb.c of SQLite 3.36).
+_FILE = 'file:/dmclone?vfs=memdb'
+
 _engine: sa.Engine | None = None
+# It is gone when nobody has it open.
+_open: sqlite3.Connection | None = None
 
 
 def engine() -> sa.Engine:
     """The database of this process, made on first use."""
-    global _engine
+    global _engine, _open
     if _engine is None:
-        directory = tempfile.mkdtemp(prefix='dmclone-unit-')
-        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+        _open = sqlite3.connect(_FILE, uri=True, check_same_thread=False)
         with mock.patch.object(sa.pool, 'NullPool', sa.pool.QueuePool):
-            _engine = connect(f'sqlite:///{directory}/cinder.sqlite',
-                              sqlite_synchronous=False)
+            _engine = connect(f'sqlite:///{_FILE}&uri=true')
         models.BASE.metadata.create_all(_engine)
     return _engine
 
@@ -124,11 +128,11 @@ class Database:
         db_api.volume_destroy(self.context, volume_id)
 
     def snapshot(self, volume_id: str, status: str | None = 'available',
-                 **values: typing.Any) -> str:
+                 **values: typing.Any) -> SnapshotId:
         found = db_api.snapshot_create(self.context, {
             'volume_id': volume_id, 'status': status, 'volume_size': 1,
             'volume_type_id': 'type', 'use_quota': True, **values})
-        return found['id']
+        return SnapshotId(found['id'])
 
     def update_snapshot(self, snapshot_id: str,
                         **values: typing.Any) -> None:

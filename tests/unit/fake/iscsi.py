@@ -11,6 +11,7 @@ from cinder_dmclone.host.dm import table
 from cinder_dmclone.host.iscsi import targets
 from cinder_dmclone.host.iscsi import initiator
 from cinder_dmclone.sysfs import sessions
+from cinder_dmclone.sysfs.sessions import Disk
 from cinder_dmclone import units
 from tests.unit.fake import mapped
 
@@ -105,7 +106,7 @@ class Initiator:
     def records(self) -> set[str]:
         return set(self.records_)
 
-    def disk(self, iqn: str) -> sessions.Disk | None:
+    def disk(self, iqn: str) -> Disk | None:
         devnum = self.sessions_.get(iqn)
         if devnum is None:
             return None
@@ -113,17 +114,17 @@ class Initiator:
         return sessions.Disk(f'/dev/sd{devnum.partition(":")[2]}', devnum,
                              sessions.LOGGED_IN if up else 'FAILED')
 
-    def disks(self) -> dict[str, sessions.Disk | None]:
+    def disks(self) -> dict[str, Disk | None]:
         return {iqn: self.disk(iqn) for iqn in self.sessions_}
 
-    def by_devnum(self, devnum: str) -> sessions.Disk | None:
+    def by_devnum(self, devnum: str) -> Disk | None:
         for iqn, found in self.sessions_.items():
             if found == devnum:
                 return self.disk(iqn)
         return None
 
     def login(self, source: initiator.Source,
-              timeout: float) -> sessions.Disk:
+              timeout: float) -> Disk:
         self.records_[source.iqn] = Record(source.portal, source.user,
                                            source.password)
         disk = self.relogin(source.iqn, source.portal, timeout)
@@ -131,7 +132,7 @@ class Initiator:
         return disk
 
     def relogin(self, iqn: str, portal: str,
-                timeout: float) -> sessions.Disk:
+                timeout: float) -> Disk:
         self.silent_.discard(portal)
         if self._node.cloud.by_portal(self._node, portal) is None:
             self.silent_.add(portal)
@@ -146,7 +147,7 @@ class Initiator:
     def silent(self, portal: str) -> bool:
         return portal in self.silent_
 
-    def verify(self, source: initiator.Source, disk: sessions.Disk) -> None:
+    def verify(self, source: initiator.Source, disk: Disk) -> None:
         found = self._target(source.iqn)
         if found is None:
             raise exceptions.CommandTimeout(command='inquiry', seconds=10)

@@ -7,6 +7,7 @@ import dataclasses
 
 from cinder_dmclone.host.dm import status
 from cinder_dmclone.host.dm import table
+from cinder_dmclone.host.dm.table import Target
 from cinder_dmclone import units
 from tests.unit.fake import storage
 
@@ -49,7 +50,7 @@ class Mapped:
     counted: bool = False
 
     @property
-    def target(self) -> table.Target:
+    def target(self) -> Target:
         return self.table.segments[0].target
 
     def queues(self, devnum: str) -> bool:

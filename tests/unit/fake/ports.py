@@ -55,7 +55,8 @@ class Call:
         return f'{self.node}: {self.port}.{self.method}'
 
 
-def _request(arguments: tuple[typing.Any, ...]) -> messages.Request | None:
+def _request(arguments: tuple[typing.Any, ...]
+             ) -> messages.Request[typing.Any] | None:
     return next((argument for argument in arguments
                  if isinstance(argument, messages.Request)), None)
 

@@ -9,6 +9,7 @@ import typing
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import lvm
+from cinder_dmclone.location import GroupUuid
 from cinder_dmclone import units
 
 if typing.TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Group:
                  block_size: int = 512) -> None:
         self._node = node
         self.name = name
-        self.uuid = f'{name}-of-{node.host}'
+        self.uuid = GroupUuid(f'{name}-of-{node.host}')
         self.size = size
         self.block_size = block_size
         self.volumes: dict[str, Volume] = {}

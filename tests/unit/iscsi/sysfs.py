@@ -10,7 +10,7 @@ import fixtures
 
 class Sysfs(fixtures.Fixture):
 
-    def _setUp(self):
+    def _setUp(self) -> None:
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
         self.root = pathlib.Path(holder.name)
@@ -19,8 +19,9 @@ class Sysfs(fixtures.Fixture):
         patcher.start()
         self.addCleanup(patcher.stop)
 
-    def add(self, sid, iqn, state='LOGGED_IN', disk='sda', devnum='8:0',
-            device_state='running', sectors=2048):
+    def add(self, sid: int, iqn: str, state: str = 'LOGGED_IN',
+            disk: str | None = 'sda', devnum: str = '8:0',
+            device_state: str = 'running', sectors: int = 2048) -> None:
         """A session, with its disk unless ``disk`` is None."""
         device = self.root / f'devices/platform/host{sid}/session{sid}'
         entry = device / f'iscsi_session/session{sid}'
@@ -41,9 +42,9 @@ class Sysfs(fixtures.Fixture):
             number.unlink(missing_ok=True)
             number.symlink_to(block)
 
-    def set(self, sid, state):
+    def set(self, sid: int, state: str) -> None:
         path = self.root / f'class/iscsi_session/session{sid}/state'
         path.write_text(state + '\n')
 
-    def drop(self, sid):
+    def drop(self, sid: int) -> None:
         (self.root / f'class/iscsi_session/session{sid}').unlink()

@@ -15,23 +15,23 @@ EXPORT = targets.Export(
 
 class TargetsTest(base.BaseTestCase):
 
-    def setUp(self):
+    def setUp(self) -> None:
         super().setUp()
         self.lio = self.enterContext(mock.patch(
             'cinder_dmclone.host.iscsi.targets.lio', autospec=True))
         self.lio.CHANGE_SECONDS = 30
         self.targets = targets.Targets('127.0.0.1', 3260)
 
-    def test_portal(self):
+    def test_portal(self) -> None:
         self.assertEqual('127.0.0.1:3260', self.targets.portal)
         self.assertEqual('[fd00::1]:3260',
                          targets.Targets('fd00::1', 3260).portal)
 
-    def test_check(self):
+    def test_check(self) -> None:
         self.targets.check()
         self.lio.load.assert_called_once_with()
 
-    def test_check_address(self):
+    def test_check_address(self) -> None:
         # Reserved for documentation: on no machine.
         error = self.assertRaises(
             exceptions.TargetUnusable,
@@ -39,19 +39,19 @@ class TargetsTest(base.BaseTestCase):
         self.assertIn('192.0.2.1', str(error))
         self.lio.load.assert_not_called()
 
-    def test_load_needs_no_network(self):
+    def test_load_needs_no_network(self) -> None:
         """At boot the address may not be there yet."""
         targets.Targets('192.0.2.1', 3260).load()
         self.lio.load.assert_called_once_with()
 
-    def test_check_module(self):
+    def test_check_module(self) -> None:
         self.lio.load.side_effect = exceptions.CommandFailed(
             command='modprobe iscsi_target_mod', code=1, stderr='not found')
         error = self.assertRaises(exceptions.TargetUnusable,
                                   self.targets.check)
         self.assertIn('modprobe', str(error))
 
-    def test_list(self):
+    def test_list(self) -> None:
         self.lio.list_exports.return_value = (
             {'iqn': IQN, 'device': '/dev/x', 'readonly': True,
              'serial': 's', 'initiators': ('a', 'b'), 'enabled': True,
@@ -62,14 +62,14 @@ class TargetsTest(base.BaseTestCase):
                                       frozenset('a'))},
             self.targets.list())
 
-    def test_ensure(self):
+    def test_ensure(self) -> None:
         self.targets.ensure(EXPORT)
         self.lio.ensure.assert_called_once_with(
             IQN, EXPORT.device, 'serial', False,
             [('iqn.2026-01.org.example:a', 'user', 'secret')],
             '127.0.0.1', 3260)
 
-    def test_stuck(self):
+    def test_stuck(self) -> None:
         for name, arguments in (('ensure', (EXPORT,)), ('remove', (IQN,)),
                                 ('revoke', (IQN, 'a'))):
             getattr(self.lio, name).side_effect = (
@@ -77,5 +77,5 @@ class TargetsTest(base.BaseTestCase):
             self.assertRaises(exceptions.TargetUnusable,
                               getattr(self.targets, name), *arguments)
 
-    def test_secret_is_not_shown(self):
+    def test_secret_is_not_shown(self) -> None:
         self.assertNotIn('secret', repr(EXPORT))

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+from typing import ClassVar
 
 from lab import agent, processes
 from lab.errors import CommandError, LabError
@@ -21,6 +22,8 @@ def _free_port() -> int:
 
 @unittest.skipUnless(shutil.which('gcc'), 'needs gcc')
 class AgentTest(unittest.TestCase):
+
+    port: ClassVar[int]
 
     @classmethod
     def setUpClass(cls) -> None:

@@ -7,6 +7,7 @@ from unittest import mock
 
 from cinder_dmclone import units
 from cinder_dmclone.host.dm import table
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone.peers import messages
 from lab import faulty
 
@@ -17,7 +18,7 @@ class PortTest(unittest.TestCase):
         """A test that waits for another point would wait for ever."""
         port = faulty._Port('peers', mock.Mock())
         with mock.patch.object(faulty, '_pass') as passed:
-            port.ask('b@dmclone', messages.Show('an lv'))
+            port.ask('b@dmclone', messages.Show(LvUuid('an lv')))
             port.notify('b@dmclone', 'a volume')
         self.assertEqual(
             ['peers.Show:before', 'peers.Show:after', 'peers.notify:before',

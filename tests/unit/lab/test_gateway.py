@@ -59,7 +59,7 @@ class FaultsTest(unittest.TestCase):
             pauses.append(seconds)
             if len(pauses) == 3:
                 self.file.unlink()
-        with mock.patch.object(gateway.time, 'sleep', pause):
+        with mock.patch('time.sleep', pause):
             self.assertEqual(0, self.meet())
         self.assertEqual(3, len(pauses))
         self.assertEqual(1, len(met.requests()))

@@ -8,6 +8,7 @@ import os
 import pathlib
 import tempfile
 import unittest
+from typing import Any
 from unittest import mock
 
 from lab import archive, kernel
@@ -101,8 +102,9 @@ class ChooseTest(unittest.TestCase):
         self.addCleanup(environment.stop)
         os.environ.pop(kernel.VARIABLE, None)
 
-    def _patched(self, *args: object, **more: object) -> mock.Mock:
-        patch = mock.patch.object(*args, **more)
+    def _patched(self, target: object, name: str,
+                 **more: Any) -> mock.Mock:
+        patch = mock.patch.object(target, name, **more)
         self.addCleanup(patch.stop)
         return patch.start()
 

@@ -7,7 +7,7 @@ import threading
 import unittest
 from unittest import mock
 
-from lab import database, lab
+from lab import database, lab, remains
 
 
 class RemoveTest(unittest.TestCase):
@@ -21,7 +21,7 @@ class RemoveTest(unittest.TestCase):
         pool = found._pool = concurrent.futures.ThreadPoolExecutor(1)
         making = pool.submit(ended.wait)
         with (mock.patch.object(database, 'abandon', ended.set),
-              mock.patch.object(lab.remains, 'remove') as remove):
+              mock.patch.object(remains, 'remove') as remove):
             end = threading.Thread(target=found._remove, daemon=True)
             end.start()
             end.join(30)

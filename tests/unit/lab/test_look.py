@@ -59,6 +59,17 @@ class Busy:
                               for item in listed.items()), error, bool(error))
 
 
+class Mute(Busy):
+    """A node that says the same whatever it is asked."""
+
+    def __init__(self, said: str, code: int) -> None:
+        super().__init__({})
+        self.said = Result(said, '', code)
+
+    def _answer(self, words: list[str]) -> Result:
+        return self.said
+
+
 @mock.patch('time.sleep')
 class LookTest(unittest.TestCase):
 
@@ -72,8 +83,7 @@ class LookTest(unittest.TestCase):
         for error in (OTHER, OTHER + GONE, ''):
             node = Busy({'x': '0 8 zero'}, 'x', error)
             if not error:
-                node.run = lambda *_, **__: Result(  # type: ignore[assignment]
-                    '', '', 1)
+                node = Mute('', 1)
             with self.assertRaises(CommandError):
                 look.tables(node)
 
@@ -84,15 +94,13 @@ class LookTest(unittest.TestCase):
             look.device(Busy({'x': ''}, 'x', OTHER), 'x', 'table')
 
     def test_no_devices(self, _: object) -> None:
-        node = Busy({})
-        node.run = lambda *_, **__: Result(  # type: ignore[assignment]
-            'No devices found\n', '', 0)
+        node = Mute('No devices found\n', 0)
         self.assertEqual({}, look.tables(node))
         self.assertEqual([], look.devices(node))
 
     def test_an_inventory_has_whole_devices_only(self, _: object) -> None:
         node = Busy({'x': '0 8 zero', 'y': '0 8 error'}, 'x')
-        found = inventory.take(node)  # type: ignore[arg-type]
+        found = inventory.take(node)
         self.assertEqual({'y'}, set(found.devices))
         self.assertEqual('0 8 error', found.devices['y'].table)
 
@@ -113,11 +121,15 @@ class ValueTest(unittest.TestCase):
                 ['sh', '-c', look.VALUE + script], cwd=directory, text=True,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
+    @staticmethod
+    def _one_and_a_broken_link(path: pathlib.Path) -> None:
+        (path / 'a').write_text('first\n')
+        (path / 'b').symlink_to('nothing')
+
     def test_what_is_gone_is_skipped(self) -> None:
         found = self._run(
             'for file in *; do value $file && echo $value; done; true',
-            lambda path: (path / 'a').write_text('first\n')
-            and (path / 'b').symlink_to('nothing'))
+            self._one_and_a_broken_link)
         self.assertEqual(('first\n', 0), (found.stdout, found.returncode))
 
     def test_what_cannot_be_read_is_told(self) -> None:

@@ -13,6 +13,7 @@ from lab import animation, record, recording
 from lab.errors import LabError
 from lab.recording import Event, Version
 from lab.show import WIDTH, Console
+from lab.virtualenv import CHECKOUT
 
 _SVG = '{http://www.w3.org/2000/svg}'
 
@@ -147,8 +148,10 @@ class RecordTest(unittest.TestCase):
         log = record.LOG.read_text()
         svg = record.PICTURE.read_text()
         self.assertEqual(record.picture(log), svg)
+        last = _drawn(svg)[-1].text
+        assert last
         self.assertEqual('Every step was verified;',
-                         ' '.join(_drawn(svg)[-1].text.split()[:4]))
+                         ' '.join(last.split()[:4]))
         self.assertNotIn('<script', svg)
         self.assertNotIn('http', svg.replace('http://www.w3.org/2000/svg', ''))
         self.assertLess(len(svg), 100 << 10)
@@ -157,9 +160,11 @@ class RecordTest(unittest.TestCase):
                 self.assertLessEqual(len(line), WIDTH + len('\033[1m\033[0m'))
 
     def test_readme_shows_what_the_record_has(self) -> None:
-        readme = (record.CHECKOUT / 'README.md').read_text()
+        readme = (CHECKOUT / 'README.md').read_text()
         block = readme.partition('\n    # tools/demo\n')[2]
-        block = block[:re.search(r'^\S', block, re.MULTILINE).start()]
+        end = re.search(r'^\S', block, re.MULTILINE)
+        assert end
+        block = block[:end.start()]
         shown = {line.strip() for line in block.splitlines()} - {'', '...'}
         said = {version.text.strip() for line in recording.lines(
             recording.load(record.LOG.read_text())) for version in line}

@@ -2,6 +2,7 @@
 """What is nobody's goes, what is somebody's stays."""
 from __future__ import annotations
 
+import fcntl
 import os
 import pathlib
 import subprocess
@@ -121,13 +122,13 @@ class RemainsTest(unittest.TestCase):
     def test_who_comes_second_waits_for_no_removed_lock(self) -> None:
         """The file that it has opened may be removed before it locks it."""
         first = remains.Claim('name')
-        lock = remains.fcntl.flock
+        lock = fcntl.flock
 
         def late(*args: int) -> None:
             if first.name in remains._claims:
                 first.release()
             lock(*args)
-        with mock.patch.object(remains.fcntl, 'flock', late):
+        with mock.patch.object(fcntl, 'flock', late):
             second = remains.Claim('name')
         self.assertTrue((self.locks / 'dmclone-lab-name.lock').exists())
         second.release()

@@ -6,12 +6,15 @@ does, removing one that is in use is refused like the kernel does. rtslib
 runs on it unchanged.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import io
 import os
 import pathlib
 import tempfile
+import typing
 from unittest import mock
 
 import fixtures
@@ -19,6 +22,9 @@ import fixtures
 from cinder_dmclone import privileged
 
 _SERIAL = 'T10 VPD Unit Serial Number: '
+
+
+Parts = tuple[str, ...]
 
 
 class Died(BaseException):
@@ -31,16 +37,17 @@ class Configfs(fixtures.Fixture):
     :ivar die_after: let no more than that many changes happen
     """
 
-    def _setUp(self):
+    def _setUp(self) -> None:
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
         self.root = pathlib.Path(holder.name) / 'target'
-        self.events = []
-        self.die_after = None
-        self.devices = {}
-        self._made = set()
-        self._controls = {}
-        self._real = {name: getattr(os, name) for name in ('mkdir', 'rmdir')}
+        self.events: list[tuple[str, str]] = []
+        self.die_after: int | None = None
+        self.devices: dict[str, tuple[int, int]] = {}
+        self._made: set[pathlib.Path] = set()
+        self._controls: dict[pathlib.Path, dict[str, str]] = {}
+        self._real: dict[str, typing.Callable[..., None]] = {
+            name: getattr(os, name) for name in ('mkdir', 'rmdir')}
         self._write_text = pathlib.Path.write_text
         for path in ('core/alua', 'iscsi/discovery_auth'):
             (self.root / path).mkdir(parents=True)
@@ -65,9 +72,9 @@ class Configfs(fixtures.Fixture):
         privileged.context.set_client_mode(False)
         self.addCleanup(privileged.context.set_client_mode, True)
 
-    def tree(self):
+    def tree(self) -> dict[str, str | None]:
         """Every file, link and directory with its content."""
-        found = {}
+        found: dict[str, str | None] = {}
         for path in sorted(self.root.rglob('*')):
             name = str(path.relative_to(self.root))
             if path.is_symlink():
@@ -80,38 +87,39 @@ class Configfs(fixtures.Fixture):
                 found[name] = None
         return found
 
-    def set(self, path, text):
+    def set(self, path: str, text: str) -> None:
         """Change a file as somebody else would."""
         self._write_text(self.root / path, text)
 
-    def _patch(self, name, value, **more):
+    def _patch(self, name: str, value: object, **more: typing.Any) -> None:
         patcher = mock.patch(name, value, **more)
         patcher.start()
         self.addCleanup(patcher.stop)
 
-    def _parts(self, path):
+    def _parts(self, path: str | pathlib.Path) -> Parts | None:
         try:
             return pathlib.Path(path).relative_to(self.root).parts
         except ValueError:
             return None
 
-    def _devnum(self, device):
+    def _devnum(self, device: str) -> tuple[int, int]:
         try:
             return self.devices[device]
         except KeyError:
             raise FileNotFoundError(errno.ENOENT, 'No such file', device)
 
-    def _claimed(self, device):
+    def _claimed(self, device: str) -> bool:
         return any(f'UDEV PATH: {device} ' in path.read_text()
                    for path in self.root.glob('core/*/*/info'))
 
-    def _change(self, verb, parts):
+    def _change(self, verb: str, parts: Parts) -> None:
         if self.die_after is not None \
                 and len(self.events) >= self.die_after:
             raise Died
         self.events.append((verb, '/'.join(parts)))
 
-    def _mkdir(self, path, mode=0o777, **more):
+    def _mkdir(self, path: str, mode: int = 0o777,
+               **more: typing.Any) -> None:
         parts = self._parts(path)
         if parts is None:
             self._real['mkdir'](path, mode, **more)
@@ -129,9 +137,10 @@ class Configfs(fixtures.Fixture):
             else:
                 self._write_text(file, text)
 
-    def _rmdir(self, path, **more):
-        path = pathlib.Path(path)
-        if self._parts(path) is None or not path.is_dir():
+    def _rmdir(self, removed: str, **more: typing.Any) -> None:
+        path = pathlib.Path(removed)
+        parts = self._parts(path)
+        if parts is None or not path.is_dir():
             self._real['rmdir'](path, **more)
             return
         if any(path in made.parents for made in self._made) or any(
@@ -140,7 +149,7 @@ class Configfs(fixtures.Fixture):
         if any(link.is_symlink() and os.readlink(link) == str(path)
                for link in self.root.rglob('*')):
             raise OSError(errno.EBUSY, 'Device or resource busy')
-        self._change('rmdir', self._parts(path))
+        self._change('rmdir', parts)
         for folder, folders, files in os.walk(path, topdown=False):
             for name in files:
                 os.unlink(os.path.join(folder, name))
@@ -149,24 +158,27 @@ class Configfs(fixtures.Fixture):
         self._real['rmdir'](path)
         self._made.discard(path)
 
-    def _symlinked(self, real):
-        def symlink(source, target, *args, **more):
-            if self._parts(target) is not None:
-                self._change('link', self._parts(target))
+    def _symlinked(self, real: typing.Callable[..., None]
+                   ) -> typing.Callable[..., None]:
+        def symlink(source: str, target: str, *args: typing.Any,
+                    **more: typing.Any) -> None:
+            parts = self._parts(target)
+            if parts is not None:
+                self._change('link', parts)
             real(source, target, *args, **more)
         return symlink
 
     @contextlib.contextmanager
-    def _open(self, path, mode):
+    def _open(self, path: str, mode: str) -> typing.Iterator[typing.TextIO]:
         if mode == 'r':
             with open(path) as file:
                 yield file
         else:
-            file = io.StringIO()
-            yield file
-            self._written(pathlib.Path(path), file.getvalue())
+            written = io.StringIO()
+            yield written
+            self._written(pathlib.Path(path), written.getvalue())
 
-    def _written(self, path, text):
+    def _written(self, path: pathlib.Path, text: str) -> int:
         parts = self._parts(path)
         text = text.strip()
         if parts is not None:
@@ -182,7 +194,7 @@ class Configfs(fixtures.Fixture):
                 text = _SERIAL + text
         return self._write_text(path, text)
 
-    def _enable(self, storage):
+    def _enable(self, storage: pathlib.Path) -> None:
         control = self._controls[storage]
         device = control['udev_path']
         major, minor = self._devnum(device)
@@ -194,7 +206,7 @@ class Configfs(fixtures.Fixture):
             f'        Major: {major} Minor: {minor}  CLAIMED: IBLOCK')
 
 
-def _defaults(parts):
+def _defaults(parts: Parts) -> dict[str, str | None]:
     """What the kernel puts into a new directory; None is a directory."""
     if parts[0] == 'core':
         if len(parts) == 2:

@@ -114,12 +114,12 @@ class Kernel:
         head.target_count = len(lines)
         for line in lines:
             start, length, kind, *words = line.split(' ', 3)
-            text = ''.join(words).encode() + b'\0'
-            text = text.ljust(-(-len(text) // 8) * 8, b'\0')
+            rest = ''.join(words).encode() + b'\0'
+            rest = rest.ljust(-(-len(rest) // 8) * 8, b'\0')
             spec = Spec(int(start), int(length), 0, 0, kind.encode())
             # From the beginning of the answer, unlike in a question.
-            spec.next = len(packed) + ctypes.sizeof(spec) + len(text)
-            packed += bytes(spec) + text
+            spec.next = len(packed) + ctypes.sizeof(spec) + len(rest)
+            packed += bytes(spec) + rest
         return packed
 
     def _load(self, head: DmIoctl, data: bytes) -> None:

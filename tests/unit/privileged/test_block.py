@@ -6,6 +6,7 @@ from unittest import mock
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.privileged import block
+from cinder_dmclone.privileged import syscalls
 from cinder_dmclone.sysfs import block_device
 from tests.unit.privileged import test_dm
 
@@ -14,7 +15,7 @@ class BlockTest(test_dm.Case):
 
     def setUp(self) -> None:
         super().setUp()
-        patcher = mock.patch.object(block.syscalls, 'fsync')
+        patcher = mock.patch.object(syscalls, 'fsync')
         self.fsync = patcher.start()
         self.addCleanup(patcher.stop)
 
@@ -24,7 +25,7 @@ class BlockTest(test_dm.Case):
                          [call.args[0] for call in self.fsync.mock_calls])
 
     def test_drop_cache(self) -> None:
-        with mock.patch.multiple(block.os, open=mock.DEFAULT,
+        with mock.patch.multiple(os, open=mock.DEFAULT,
                                  close=mock.DEFAULT,
                                  posix_fadvise=mock.DEFAULT) as patched:
             patched['open'].return_value = 7
@@ -32,13 +33,13 @@ class BlockTest(test_dm.Case):
         self.assertEqual(['/dev/sda', '/dev/sdb'], [
             call.args[0] for call in patched['open'].mock_calls])
         self.assertEqual(
-            2 * [mock.call(7, 0, 0, block.os.POSIX_FADV_DONTNEED)],
+            2 * [mock.call(7, 0, 0, os.POSIX_FADV_DONTNEED)],
             patched['posix_fadvise'].mock_calls)
         self.assertEqual(2 * [mock.call(7)], patched['close'].mock_calls)
 
     def test_sysfs(self) -> None:
         found = mock.Mock(st_rdev=os.makedev(254, 7))
-        with mock.patch.object(block_device.os, 'stat', return_value=found):
+        with mock.patch.object(os, 'stat', return_value=found):
             self.assertEqual(pathlib.Path('/sys/dev/block/254:7'),
                              block_device.folder('/dev/dm-7'))
 
@@ -54,6 +55,5 @@ class BlockTest(test_dm.Case):
         for call in (lambda: block.flush(('/dev/sda',)),
                      lambda: block.drop_cache(('/dev/sda',)),
                      lambda: block.ready('/dev/sda')):
-            with self.assertRaises(exceptions.NodeLate):
-                call()
+            self.assertRaises(exceptions.NodeLate, call)
         self.fsync.assert_not_called()

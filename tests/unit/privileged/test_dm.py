@@ -7,13 +7,15 @@ import unittest
 from unittest import mock
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import dm
 from cinder_dmclone.privileged import dm_ioctl
+from cinder_dmclone.privileged import nodes
 from tests.unit.privileged import dmioctl
 
-LV = '11111111-2222-3333-4444-555555555555'
+LV = LvUuid('11111111-2222-3333-4444-555555555555')
 NAME = f'dmclone-clone-{LV}'
 
 
@@ -24,25 +26,17 @@ class Case(unittest.TestCase):
         self.addCleanup(privileged.context.set_client_mode, True)
         self.ioctl = dmioctl.Kernel()
         self.real_ioctl = dm_ioctl._ioctl
-        patcher = mock.patch('cinder_dmclone.privileged.dm_ioctl._ioctl',
-                             self.ioctl)
-        patcher.start()
-        self.addCleanup(patcher.stop)
-        patcher = mock.patch('cinder_dmclone.privileged.process.run')
-        self.run_ = patcher.start()
-        self.run_.return_value = ''
-        self.addCleanup(patcher.stop)
-        patcher = mock.patch('cinder_dmclone.privileged.nodes.ready',
-                             side_effect=lambda path, devnum='': path)
-        self.ready = patcher.start()
-        self.addCleanup(patcher.stop)
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.links = pathlib.Path(folder.name) / 'links'
-        patcher = mock.patch('cinder_dmclone.privileged.links.FOLDER',
-                             self.links)
-        patcher.start()
-        self.addCleanup(patcher.stop)
+        self.enterContext(mock.patch(
+            'cinder_dmclone.privileged.dm_ioctl._ioctl', self.ioctl))
+        self.run_ = self.enterContext(mock.patch(
+            'cinder_dmclone.privileged.process.run', return_value=''))
+        self.ready = self.enterContext(mock.patch(
+            'cinder_dmclone.privileged.nodes.ready',
+            side_effect=lambda path, devnum='': path))
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.links = pathlib.Path(folder) / 'links'
+        self.enterContext(mock.patch(
+            'cinder_dmclone.privileged.links.FOLDER', self.links))
 
     def _argv(self) -> list[list[str]]:
         return [call.args[0] for call in self.run_.call_args_list]
@@ -69,8 +63,7 @@ class DmTest(Case):
                          lambda: dm.message(name, ('fail_if_no_path',)),
                          lambda: dm.status(name, False),
                          lambda: dm.hide_discards(name)):
-                with self.assertRaises(ValueError):
-                    call()
+                self.assertRaises(ValueError, call)
         self.run_.assert_not_called()
 
     def test_create(self) -> None:
@@ -128,8 +121,7 @@ class DmTest(Case):
                      lambda: dm.open_count('254:9'),
                      lambda: dm.status(NAME, False),
                      lambda: dm.message(NAME, ('fail_if_no_path',))):
-            with self.assertRaises(exceptions.CommandFailed):
-                call()
+            self.assertRaises(exceptions.CommandFailed, call)
 
     def test_open_count(self) -> None:
         self.ioctl.tables[NAME] = ''
@@ -246,7 +238,7 @@ class DmTest(Case):
             queue = pathlib.Path(folder) / '254:7/queue'
             queue.mkdir(parents=True)
             self.ioctl.tables[NAME] = ''
-            with mock.patch.object(dm.nodes, 'SYSFS', pathlib.Path(folder)):
+            with mock.patch.object(nodes, 'SYSFS', pathlib.Path(folder)):
                 dm.hide_discards(NAME)
                 dm.count_io(NAME)
             self.assertEqual('0', (queue / 'discard_max_bytes').read_text())

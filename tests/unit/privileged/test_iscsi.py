@@ -33,10 +33,10 @@ node.conn[0].timeo.login_timeout = 15
 '''
 
 
-class IscsiadmMixin:
+class Case(base.BaseTestCase):
     """iscsiadm and its records in a temporary directory."""
 
-    def setUp(self):
+    def setUp(self) -> None:
         super().setUp()
         self.sysfs = self.useFixture(sysfs.Sysfs())
         privileged.context.set_client_mode(False)
@@ -52,13 +52,14 @@ class IscsiadmMixin:
             side_effect=self.run_or_play))
         self.fails = False
 
-    def run_or_play(self, argv, timeout, input=None):
+    def run_or_play(self, argv: list[str], timeout: float,
+                    input: str | None = None) -> str:
         self.assertNotIn(SECRET, ' '.join(argv))
         if argv[0] != 'iscsiadm':
             return self.run_really(argv, timeout, input)
         return self.iscsiadm(argv)
 
-    def iscsiadm(self, argv):
+    def iscsiadm(self, argv: list[str]) -> str:
         if self.fails:
             raise exceptions.CommandFailed(command=argv[0], code=8,
                                            stderr='away')
@@ -73,17 +74,17 @@ class IscsiadmMixin:
             (static / f'{IQN},x').symlink_to(path)
         return ''
 
-    def commands(self):
+    def commands(self) -> list[str]:
         return [' '.join(call.args[0]) for call in self.process.mock_calls]
 
-    def record(self):
+    def record(self) -> pathlib.Path:
         return self.nodes / IQN / '192.0.2.1,3260,1/default'
 
 
 @ddt.ddt
-class RecordTest(IscsiadmMixin, base.BaseTestCase):
+class RecordTest(Case):
 
-    def test_write(self):
+    def test_write(self) -> None:
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
         values = iscsi._parse(self.record().read_text())
         self.assertEqual(IQN, values['node.name'])
@@ -101,7 +102,7 @@ class RecordTest(IscsiadmMixin, base.BaseTestCase):
         self.assertEqual(['nodes', 'static'], sorted(
             path.name for path in self.nodes.parent.iterdir()))
 
-    def test_right_record_is_left_alone(self):
+    def test_right_record_is_left_alone(self) -> None:
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
         before = self.record().stat()
         self.process.reset_mock()
@@ -109,19 +110,19 @@ class RecordTest(IscsiadmMixin, base.BaseTestCase):
         self.assertEqual(before.st_ino, self.record().stat().st_ino)
         self.process.assert_not_called()
 
-    def test_other_portal_and_secret(self):
+    def test_other_portal_and_secret(self) -> None:
         iscsi.write_record(IQN, '192.0.2.9:3260', 'user', 'other')
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
         self.assertEqual([self.record()], iscsi._files(IQN))
         self.assertIn(SECRET, self.record().read_text())
 
-    def test_damaged_record(self):
+    def test_damaged_record(self) -> None:
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
         self.record().write_text('')
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
         self.assertIn(SECRET, self.record().read_text())
 
-    def test_ipv6(self):
+    def test_ipv6(self) -> None:
         iscsi.write_record(IQN, '[fd00::1]:3260', 'user', SECRET)
         self.assertEqual(['fd00::1,3260,1'], [
             path.name for path in (self.nodes / IQN).iterdir()])
@@ -129,7 +130,7 @@ class RecordTest(IscsiadmMixin, base.BaseTestCase):
         iscsi.write_record(IQN, '[fd00::1]:3260', 'user', SECRET)
         self.process.assert_not_called()
 
-    def test_interrupted_before_the_secret(self):
+    def test_interrupted_before_the_secret(self) -> None:
         broken = OSError(errno.EIO, 'Input/output error', 'default')
         with mock.patch.object(iscsi, '_replace', autospec=True,
                                side_effect=broken):
@@ -140,7 +141,7 @@ class RecordTest(IscsiadmMixin, base.BaseTestCase):
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
         self.assertIn(SECRET, self.record().read_text())
 
-    def test_record_in_an_unknown_place(self):
+    def test_record_in_an_unknown_place(self) -> None:
         with mock.patch.object(iscsi, 'NODES', (self.root / 'etc/nodes',)):
             error = self.assertRaises(
                 exceptions.CommandFailed, iscsi.write_record, IQN, PORTAL,
@@ -154,13 +155,14 @@ class RecordTest(IscsiadmMixin, base.BaseTestCase):
               (PORTAL, 'user', SECRET + '\n'),
               (PORTAL, 'user', ''))
     @ddt.unpack
-    def test_bad_arguments(self, portal, user, password):
+    def test_bad_arguments(self, portal: str, user: str,
+                           password: str) -> None:
         error = self.assertRaises(ValueError, iscsi.write_record, IQN,
                                   portal, user, password)
         self.assertNotIn(SECRET, str(error))
 
     @ddt.data(True, False)
-    def test_delete(self, refused):
+    def test_delete(self, refused: bool) -> None:
         iscsi.write_record(IQN, PORTAL, 'user', SECRET)
         (self.nodes / FOREIGN).mkdir()
         self.fails = refused
@@ -174,24 +176,24 @@ class RecordTest(IscsiadmMixin, base.BaseTestCase):
 
 
 @ddt.ddt
-class SessionTest(IscsiadmMixin, base.BaseTestCase):
+class SessionTest(Case):
 
-    def test_login(self):
+    def test_login(self) -> None:
         iscsi.login(IQN, 13)
         self.assertEqual([f'iscsiadm -m node -T {IQN} --login'],
                          self.commands())
         self.assertEqual(13, self.process.call_args.kwargs['timeout'])
 
-    def test_login_fails(self):
+    def test_login_fails(self) -> None:
         self.fails = True
         self.assertRaises(exceptions.CommandFailed, iscsi.login, IQN, 13)
 
-    def test_somebody_else_logged_in_first(self):
+    def test_somebody_else_logged_in_first(self) -> None:
         self.fails = True
         self.sysfs.add(1, IQN)
         iscsi.login(IQN, 13)
 
-    def test_logout_of_every_session(self):
+    def test_logout_of_every_session(self) -> None:
         self.sysfs.add(1, FOREIGN)
         self.sysfs.add(2, IQN)
         self.sysfs.add(5, IQN)
@@ -200,11 +202,11 @@ class SessionTest(IscsiadmMixin, base.BaseTestCase):
                           'iscsiadm -m session -r 5 --logout'],
                          self.commands())
 
-    def test_logout_of_nothing(self):
+    def test_logout_of_nothing(self) -> None:
         iscsi.logout(IQN, 20)
         self.process.assert_not_called()
 
-    def test_rescan(self):
+    def test_rescan(self) -> None:
         iscsi.rescan(IQN, 3)
         self.process.assert_not_called()
         self.sysfs.add(4, IQN)
@@ -212,7 +214,7 @@ class SessionTest(IscsiadmMixin, base.BaseTestCase):
         self.assertEqual(['iscsiadm -m session -r 4 --rescan'],
                          self.commands())
 
-    def test_identity_of_another_disk(self):
+    def test_identity_of_another_disk(self) -> None:
         ask = self.enterContext(mock.patch(
             'cinder_dmclone.privileged.scsi.identity', autospec=True))
         self.assertRaises(exceptions.SourceMismatch, iscsi.identity, IQN,
@@ -225,7 +227,7 @@ class SessionTest(IscsiadmMixin, base.BaseTestCase):
         ask.assert_called_once_with('/dev/sdb', '8:16', 5)
 
     @ddt.data(FOREIGN, '', f'../{IQN}', IQN + '\n')
-    def test_foreign_names_refused(self, iqn):
+    def test_foreign_names_refused(self, iqn: str) -> None:
         for function, arguments in (
                 (iscsi.login, (1,)), (iscsi.logout, (1,)),
                 (iscsi.rescan, (1,)), (iscsi.delete_record, ()),
@@ -236,11 +238,11 @@ class SessionTest(IscsiadmMixin, base.BaseTestCase):
 
 
 @ddt.ddt
-class InitiatorTest(IscsiadmMixin, base.BaseTestCase):
+class InitiatorTest(Case):
 
     @ddt.data('# x\nInitiatorName=iqn.1993-08.org.debian:01:ABC\n',
               '  InitiatorName = iqn.1993-08.org.debian:01:abc')
-    def test_name(self, text):
+    def test_name(self, text: str) -> None:
         path = self.root / 'name'
         path.write_text(text)
         with mock.patch.object(iscsi, 'INITIATOR', path):
@@ -248,7 +250,7 @@ class InitiatorTest(IscsiadmMixin, base.BaseTestCase):
                              iscsi.initiator_name())
 
     @ddt.data(None, '', '# InitiatorName=iqn.x\n', 'InitiatorName=\n')
-    def test_no_name(self, text):
+    def test_no_name(self, text: str | None) -> None:
         path = self.root / 'name'
         if text is not None:
             path.write_text(text)

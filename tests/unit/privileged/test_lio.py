@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import tempfile
+from typing import Callable
 from unittest import mock
 
 import ddt
@@ -31,14 +32,14 @@ ACL = f'{TPG}/acls/{INITIATOR}'
 DEATHS = (configfs.Died, exceptions.TargetUnusable)
 
 
-def _unlink(folder):
+def _unlink(folder: pathlib.Path) -> None:
     for path in folder.iterdir():
         if path.is_symlink():
             path.unlink()
 
 
 # States that a crash or somebody's hand leaves, made from a whole export.
-BROKEN = {
+BROKEN: dict[str, Callable[[configfs.Configfs], object]] = {
     'disabled': lambda fs: fs.set(f'{TPG}/enable', '0'),
     'storage object of another device': lambda fs: fs.set(
         f'{STORAGE}/info',
@@ -74,25 +75,25 @@ BROKEN = {
 @ddt.ddt
 class LioTest(base.BaseTestCase):
 
-    def setUp(self):
+    def setUp(self) -> None:
         super().setUp()
         self.fs = self.useFixture(configfs.Configfs())
         self.fs.devices = {DEVICE: (253, 7), OTHER: (253, 8)}
 
-    def ensure(self, device=DEVICE, readonly=True, initiator=INITIATOR,
-               password=SECRET):
+    def ensure(self, device: str = DEVICE, readonly: bool = True,
+               initiator: str = INITIATOR, password: str = SECRET) -> None:
         lio.ensure(IQN, device, LV, readonly,
                    [(initiator, 'user', password)], '192.0.2.1', 3260)
 
-    def read(self, path):
+    def read(self, path: str) -> str:
         return (self.fs.root / path).read_text()
 
-    def link(self, path):
+    def link(self, path: str) -> str:
         links = [entry for entry in (self.fs.root / path).iterdir()
                  if entry.is_symlink()]
         return str(links[0].resolve().relative_to(self.fs.root.resolve()))
 
-    def test_export_is_complete(self):
+    def test_export_is_complete(self) -> None:
         self.ensure()
         self.assertIn('readonly: 1', self.read(f'{STORAGE}/info'))
         self.assertIn('Minor: 7', self.read(f'{STORAGE}/info'))
@@ -111,33 +112,33 @@ class LioTest(base.BaseTestCase):
                          os.listdir(self.fs.root / TPG / 'np'))
         self.assertEqual('1', self.read(f'{TPG}/enable'))
 
-    def test_product_name_starts_with_our_mark(self):
+    def test_product_name_starts_with_our_mark(self) -> None:
         self.assertTrue(lio.backstore_name(IQN)[:16].startswith('dmclone-'))
 
-    def test_who_is_not_admitted_is_not_told_of_it(self):
+    def test_who_is_not_admitted_is_not_told_of_it(self) -> None:
         self.ensure()
         self.assertEqual('0', self.read(f'{TPG}/attrib/demo_mode_discovery'))
 
-    def test_enabled_last(self):
+    def test_enabled_last(self) -> None:
         self.ensure()
         self.assertEqual(('write', f'{TPG}/enable'), self.fs.events[-1])
         self.assertEqual(1, self.fs.events.count(('write', f'{TPG}/enable')))
 
-    def test_serial_is_set_before_the_lun_exists(self):
+    def test_serial_is_set_before_the_lun_exists(self) -> None:
         self.ensure()
         serial = self.fs.events.index(
             ('write', f'{STORAGE}/wwn/vpd_unit_serial'))
         lun = self.fs.events.index(('mkdir', f'{TPG}/lun/lun_0'))
         self.assertLess(serial, lun)
 
-    def test_nothing_is_touched_the_second_time(self):
+    def test_nothing_is_touched_the_second_time(self) -> None:
         self.ensure()
         self.fs.events.clear()
         self.ensure()
         self.assertEqual([], self.fs.events)
 
     @ddt.data(*BROKEN)
-    def test_repair(self, name):
+    def test_repair(self, name: str) -> None:
         self.ensure()
         whole = self.fs.tree()
         BROKEN[name](self.fs)
@@ -145,7 +146,7 @@ class LioTest(base.BaseTestCase):
         self.ensure()
         self.assertEqual(whole, self.fs.tree())
 
-    def test_every_interruption_is_repaired(self):
+    def test_every_interruption_is_repaired(self) -> None:
         """Die after each single change, then ensure again."""
         self.ensure()
         whole = self.fs.tree()
@@ -161,7 +162,7 @@ class LioTest(base.BaseTestCase):
             self.assertEqual(whole, self.fs.tree(), limit)
             lio.remove(IQN)
 
-    def test_every_interrupted_removal_is_finished(self):
+    def test_every_interrupted_removal_is_finished(self) -> None:
         empty = self.fs.tree()
         self.ensure()
         self.fs.events.clear()
@@ -176,7 +177,7 @@ class LioTest(base.BaseTestCase):
             lio.remove(IQN)
             self.assertEqual(empty, self.fs.tree(), limit)
 
-    def test_other_device_ends_sessions_first(self):
+    def test_other_device_ends_sessions_first(self) -> None:
         self.ensure()
         self.fs.events.clear()
         self.ensure(device=OTHER, readonly=False)
@@ -187,14 +188,14 @@ class LioTest(base.BaseTestCase):
         self.assertIn('readonly: 0', self.read(f'{STORAGE}/info'))
         self.assertEqual('0', self.read(f'{ACL}/lun_0/write_protect'))
 
-    def test_missing_device_changes_nothing(self):
+    def test_missing_device_changes_nothing(self) -> None:
         self.ensure()
         whole = self.fs.tree()
         self.fs.devices.clear()
         self.assertRaises(exceptions.TargetUnusable, self.ensure)
         self.assertEqual(whole, self.fs.tree())
 
-    def test_grants(self):
+    def test_grants(self) -> None:
         lio.ensure(IQN, DEVICE, LV, True,
                    [(INITIATOR, 'user', SECRET),
                     ('iqn.2026-01.org.example:SECOND', 'user', SECRET)],
@@ -207,24 +208,24 @@ class LioTest(base.BaseTestCase):
                          os.listdir(self.fs.root / TPG / 'acls'))
         lio.revoke(IQN, 'iqn.2026-01.org.example:second')
 
-    def test_revoke_without_target(self):
+    def test_revoke_without_target(self) -> None:
         lio.revoke(IQN, INITIATOR)
         self.assertEqual([], self.fs.events)
 
-    def test_remove(self):
+    def test_remove(self) -> None:
         empty = self.fs.tree()
         self.ensure()
         lio.remove(IQN)
         self.assertEqual(empty, self.fs.tree())
         lio.remove(IQN)
 
-    def test_remove_disables_first(self):
+    def test_remove_disables_first(self) -> None:
         self.ensure()
         self.fs.events.clear()
         lio.remove(IQN)
         self.assertEqual(('write', f'{TPG}/enable'), self.fs.events[0])
 
-    def test_removal_repeated_when_another_target_vanishes(self):
+    def test_removal_repeated_when_another_target_vanishes(self) -> None:
         self.ensure()
         path = 'rtslib_fb.tcm.StorageObject._gen_attached_luns'
         with mock.patch(path, autospec=True,
@@ -233,7 +234,7 @@ class LioTest(base.BaseTestCase):
             lio.remove(IQN)
         self.assertFalse((self.fs.root / HBA).exists())
 
-    def test_storage_objects_are_looked_up_by_text(self):
+    def test_storage_objects_are_looked_up_by_text(self) -> None:
         """Before 2.2 rtslib cannot take a path to pieces."""
         find = lio._rtslib().tcm.StorageObject.so_from_path
         with mock.patch('rtslib_fb.tcm.StorageObject.so_from_path',
@@ -243,7 +244,7 @@ class LioTest(base.BaseTestCase):
         self.assertEqual({str}, {type(call.args[0])
                                  for call in looked_up.call_args_list})
 
-    def test_foreign_objects_survive(self):
+    def test_foreign_objects_survive(self) -> None:
         for path in ('core/iblock_0', 'core/iblock_0/volume-1',
                      'iscsi/iqn.2010-10.org.openstack:volume-1'):
             (self.fs.root / path).mkdir()
@@ -254,7 +255,7 @@ class LioTest(base.BaseTestCase):
         lio.remove(IQN)
         self.assertEqual(before, self.fs.tree())
 
-    def test_number_taken_by_another(self):
+    def test_number_taken_by_another(self) -> None:
         (self.fs.root / HBA).mkdir()
         (self.fs.root / HBA / 'foreign').mkdir()
         self.ensure()
@@ -262,7 +263,7 @@ class LioTest(base.BaseTestCase):
         lio.remove(IQN)
         self.assertTrue((self.fs.root / HBA / 'foreign').exists())
 
-    def test_list(self):
+    def test_list(self) -> None:
         self.assertEqual([], lio.list_exports())
         self.ensure()
         self.fs.set(f'{ACL}/info', 'InitiatorName: ' + INITIATOR)
@@ -271,14 +272,14 @@ class LioTest(base.BaseTestCase):
               'initiators': [INITIATOR], 'enabled': True,
               'sessions': [INITIATOR]}], lio.list_exports())
 
-    def test_list_of_one(self):
+    def test_list_of_one(self) -> None:
         self.ensure()
         for part, iqns, listed in ((LV, [], [IQN]), ('other', [], []),
                                    ('other', [IQN], [IQN])):
             self.assertEqual(listed, [
                 state['iqn'] for state in lio.list_exports(part, iqns)])
 
-    def test_list_shows_halves(self):
+    def test_list_shows_halves(self) -> None:
         self.ensure()
         state = lio.list_exports()[0]
         target = self.fs.root / 'iscsi' / IQN
@@ -293,8 +294,8 @@ class LioTest(base.BaseTestCase):
                          [(half['iqn'], half['device'], half['enabled'])
                           for half in lio.list_exports()])
 
-    def test_errors_cross_privsep_without_the_secret(self):
-        def refuse(path, text, *_args):
+    def test_errors_cross_privsep_without_the_secret(self) -> None:
+        def refuse(path: pathlib.Path, text: str, *_args: object) -> None:
             raise PermissionError(13, f'refused: {path.name}')
 
         with mock.patch('rtslib_fb.utils.fwrite', refuse):
@@ -304,7 +305,7 @@ class LioTest(base.BaseTestCase):
         self.assertEqual(str(error), str(again))
         self.assertNotEqual('1', self.read(f'{TPG}/enable'))
 
-    def test_stuck_change_does_not_collect_others(self):
+    def test_stuck_change_does_not_collect_others(self) -> None:
         with lio._LOCK, mock.patch.object(lio, 'LOCK_SECONDS', 0.01):
             self.assertRaises(exceptions.TargetUnusable, lio.remove, IQN)
             self.assertEqual([], lio.list_exports())
@@ -312,7 +313,7 @@ class LioTest(base.BaseTestCase):
     @ddt.data('iqn.2010-10.org.openstack:volume-1',
               'iqn.2010-10.org.openstack:dmclone-0123456789abcdef/../x',
               f'../{IQN}', IQN + '\n', '')
-    def test_foreign_names_refused(self, iqn):
+    def test_foreign_names_refused(self, iqn: str) -> None:
         self.assertRaises(ValueError, lio.remove, iqn)
         self.assertRaises(ValueError, lio.revoke, iqn, INITIATOR)
         self.assertRaises(ValueError, lio.ensure, iqn, DEVICE, LV, True, [],
@@ -321,13 +322,13 @@ class LioTest(base.BaseTestCase):
     @ddt.data('/dev/sda', '/dev/mapper/vg-volume', f'/dev/mapper/../{LV}',
               f'/dev/mapper/dmclone-front-ca12f31b-{LV}',
               f'/dev/mapper/dmclone-clone-{LV}', DEVICE + '\n')
-    def test_only_exports_devices_made_for_it(self, device):
+    def test_only_exports_devices_made_for_it(self, device: str) -> None:
         self.assertRaises(ValueError, self.ensure, device=device)
 
 
 class LoadTest(base.BaseTestCase):
 
-    def setUp(self):
+    def setUp(self) -> None:
         super().setUp()
         self.fs = self.useFixture(configfs.Configfs())
         database = pathlib.Path(self.fs.root.parent) / 'etc'
@@ -336,7 +337,7 @@ class LoadTest(base.BaseTestCase):
             mock.patch('cinder_dmclone.privileged.process.run',
                        autospec=True))
 
-    def test_load(self):
+    def test_load(self) -> None:
         lio.load()
         self.assertTrue((lio.DB_ROOT / 'pr').is_dir())
         self.assertIn(mock.call(['modprobe', 'iscsi_target_mod'],
@@ -346,11 +347,11 @@ class LoadTest(base.BaseTestCase):
 
         self.assertNotIn('mount', str(self.run_command.mock_calls))
 
-    def test_configfs_is_mounted_if_nobody_did(self):
+    def test_configfs_is_mounted_if_nobody_did(self) -> None:
         target = pathlib.Path(tempfile.mkdtemp()) / 'target'
         self.addCleanup(shutil.rmtree, target.parent)
 
-        def mounted(argv, timeout):
+        def mounted(argv: list[str], timeout: float) -> None:
             if argv[0] == 'mount':
                 self.assertEqual(str(target.parent), argv[-1])
                 (target / 'iscsi').mkdir(parents=True)
@@ -364,8 +365,8 @@ class LoadTest(base.BaseTestCase):
                 lio.load()
                 shutil.rmtree(target)
 
-    def test_no_configfs(self):
-        def refused(argv, timeout):
+    def test_no_configfs(self) -> None:
+        def refused(argv: list[str], timeout: float) -> None:
             if argv[0] == 'mount':
                 raise exceptions.CommandFailed(
                     command='mount', code=32, stderr='permission denied')
@@ -376,7 +377,7 @@ class LoadTest(base.BaseTestCase):
                       'status 32: permission denied): in a container /nowhere '
                       "has to be the host's", str(error))
 
-    def test_no_rtslib(self):
+    def test_no_rtslib(self) -> None:
         with mock.patch.dict('sys.modules', {'rtslib_fb': None}):
             error = self.assertRaises(exceptions.TargetUnusable, lio.load)
         self.assertIn('rtslib-fb', str(error))

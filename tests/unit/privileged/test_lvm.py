@@ -6,6 +6,8 @@ from unittest import mock
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.privileged import lvm
+from cinder_dmclone.privileged import process
+from cinder_dmclone.sysfs import block_device
 from tests.unit.privileged import test_dm
 
 LV = '11111111-2222-3333-4444-555555555555'
@@ -66,8 +68,7 @@ class LvmTest(Case):
                      lambda: lvm.report('a/b'),
                      lambda: lvm.activate('--all'),
                      lambda: lvm.backup_identity('..')):
-            with self.assertRaises(ValueError):
-                call()
+            self.assertRaises(ValueError, call)
         self.run_.assert_not_called()
 
     def test_report_is_one_process(self) -> None:
@@ -125,7 +126,7 @@ class LvmTest(Case):
         with tempfile.TemporaryDirectory() as folder:
             device = pathlib.Path(folder)
             (device / 'size').write_text('8192\n')
-            with mock.patch.object(lvm.block_device, 'folder',
+            with mock.patch.object(block_device, 'folder',
                                    return_value=device):
                 lvm.zero('vg', NAME)
         argv = self._argv()[0]
@@ -135,7 +136,7 @@ class LvmTest(Case):
         self.ready.assert_called_once_with(f'/dev/vg/{NAME}')
 
     def test_read_head_bypasses_the_cache(self) -> None:
-        with mock.patch.object(lvm.process, 'run_binary') as run:
+        with mock.patch.object(process, 'run_binary') as run:
             lvm.read_head('vg', NAME, 8192)
         self.assertIn('iflag=direct', run.call_args.args[0])
         self.assertIn('count=2', run.call_args.args[0])

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import subprocess
 import sys
+import threading
 import unittest
 from unittest import mock
 
@@ -46,9 +48,9 @@ class RunTest(unittest.TestCase):
         self.addCleanup(os.close, read)
         script = (f'import os, subprocess, sys; os.set_blocking({write}, 1); '
                   f'subprocess.run(["sleep", "60"], pass_fds=[{write}])')
-        popen = process.subprocess.Popen
+        popen = subprocess.Popen
         with mock.patch.object(
-                process.subprocess, 'Popen',
+                subprocess, 'Popen',
                 lambda *a, **k: popen(*a, pass_fds=[write], **k)):
             with self.assertRaises(exceptions.CommandTimeout):
                 process.run([sys.executable, '-c', script], 0.5)
@@ -61,12 +63,11 @@ class RunTest(unittest.TestCase):
         # does not let go.
         killpg = os.killpg
         with mock.patch.object(
-                process.os, 'killpg',
-                lambda group, number: killpg(group, signal.SIGSTOP)) as kill, \
-                mock.patch.object(process.threading, 'Thread') as thread:
+                os, 'killpg',
+                lambda group, number: killpg(group, signal.SIGSTOP)), \
+                mock.patch.object(threading, 'Thread') as thread:
             with self.assertRaises(exceptions.CommandTimeout):
                 process.run(['sleep', '60'], 0.1)
-        self.assertIsNotNone(kill)
         reap = thread.call_args.kwargs['target']
         killpg(reap.__self__.pid, signal.SIGKILL)
         self.assertEqual(-signal.SIGKILL, reap())

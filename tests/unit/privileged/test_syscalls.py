@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 import pty
+import select
 import signal
 import socket
 import subprocess
@@ -24,8 +25,9 @@ class SyscallsTest(unittest.TestCase):
     """Children that really run; the calls need no privilege."""
 
     def setUp(self) -> None:
-        patcher = mock.patch.object(syscalls, '_spare', [])
-        self.spare = patcher.start()
+        self.spare: list[syscalls._Child] = []
+        patcher = mock.patch.object(syscalls, '_spare', self.spare)
+        patcher.start()
         self.addCleanup(patcher.stop)
         self.addCleanup(self._end)
 
@@ -124,7 +126,7 @@ class SyscallsTest(unittest.TestCase):
         self.assertFalse(child.alive)
 
     def test_no_program(self) -> None:
-        with mock.patch.object(syscalls.subprocess, 'Popen',
+        with mock.patch.object(subprocess, 'Popen',
                                side_effect=FileNotFoundError):
             with self.assertRaises(exceptions.CommandFailed):
                 syscalls.fsync('/tmp', 60)
@@ -145,7 +147,7 @@ class SyscallsTest(unittest.TestCase):
                 waits = os.pidfd_open(int(parent.stdout.readline()))
                 parent.kill()
             self.addCleanup(os.close, waits)
-            with syscalls.select.epoll() as poll:
+            with select.epoll() as poll:
                 poll.register(waits)
                 self.assertTrue(poll.poll(60))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+import time
 import types
 import typing
 from unittest import mock
@@ -23,7 +24,7 @@ IQN = 'iqn.2010-10.org.openstack:dmclone-0123456789abcdef0123456789abcdef'
 LV = '11111111-2222-3333-4444-555555555555'
 NAME = f'volume-{LV}'
 
-CALLS = (
+CALLS: tuple[tuple[typing.Any, ...], ...] = (
     (lio.load,),
     (lio.ensure, IQN, f'/dev/mapper/dmclone-serve-{LV}', LV, False, [],
      '192.0.2.1', 3260),
@@ -56,7 +57,7 @@ class DaemonTestCase(base.TestCase):
         super().setUp()
         self.now = 100.0
         self.enterContext(mock.patch.object(
-            privileged.time, 'monotonic', lambda: self.now))
+            time, 'monotonic', lambda: self.now))
         self.enterContext(mock.patch.object(
             privileged.context, 'channel',
             types.SimpleNamespace(running=True, remote_call=self.remote)))

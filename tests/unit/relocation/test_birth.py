@@ -7,6 +7,8 @@ import typing
 import uuid
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import SnapshotId
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.service import births
 from cinder_dmclone.service import snapshots
@@ -18,27 +20,28 @@ from tests.unit.fake import ports
 
 class BirthTestCase(base.CloudTestCase):
 
-    def begin(self, node: cloud.Node, **values: typing.Any) -> str:
+    def begin(self, node: cloud.Node, **values: typing.Any) -> VolumeId:
         """The row of a volume that Cinder wants on a node."""
-        volume = str(uuid.uuid4())
+        volume = VolumeId(str(uuid.uuid4()))
         self.cloud.db.volume(volume, f'{node.name}#{cloud.POOL}',
                              **{'status': 'creating', **values})
         return volume
 
-    def clone(self, node: cloud.Node, **values: typing.Any) -> str:
+    def clone(self, node: cloud.Node, **values: typing.Any) -> VolumeId:
         volume = self.begin(node, **values)
         births.clone(node.service, volume, self.volume)
         self.cloud.db.update(volume, status='available')
         return volume
 
-    def snapshot(self) -> str:
+    def snapshot(self) -> SnapshotId:
         snapshot = self.cloud.db.snapshot(self.volume, 'creating')
         snapshots.create(self.cloud.home(self.volume).service, self.volume,
                          snapshot)
         self.cloud.db.update_snapshot(snapshot, status='available')
         return snapshot
 
-    def assert_volume(self, volume: str, data: typing.Sequence[str]) -> None:
+    def assert_volume(self, volume: VolumeId,
+                      data: typing.Sequence[str]) -> None:
         """It has all of its data, and nothing of it anywhere else."""
         row = self.cloud.row(volume)
         self.assertEqual((None, None), (row.source, row.offer))
@@ -47,7 +50,7 @@ class BirthTestCase(base.CloudTestCase):
         self.assertEqual(list(data), [lv.read(r) for r in range(len(data))])
         self.assertEqual([], [text for text in lv.tags if 'own' not in text])
 
-    def assert_lvs(self, node: cloud.Node, *volumes: str) -> None:
+    def assert_lvs(self, node: cloud.Node, *volumes: VolumeId) -> None:
         self.assertEqual({names.data_lv(self.cloud.row(volume).lv)
                           for volume in volumes}, set(node.group.volumes))
 

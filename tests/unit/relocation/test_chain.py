@@ -18,13 +18,16 @@ class ChainTest(base.CloudTestCase):
     """Three nodes; each move leaves a write behind on the way."""
 
     hosts = ('a', 'b', 'c')
-    options: typing.ClassVar[dict[str, typing.Any]] = {'max_copies': 5}
+    options = {'max_copies': 5}
 
     def setUp(self) -> None:
         super().setUp()
         self.c, = self.others
         self.data = list(base.DATA)
         self.moves = 0
+        # Where the last one went.
+        self.node = self.a
+        self.attachment = ''
 
     def move(self, node: cloud.Node) -> None:
         """Detach wherever it is, attach on a node, write and flush."""
@@ -273,11 +276,11 @@ class LimitTest(base.CloudTestCase):
 class ReserveTest(base.CloudTestCase):
     """``reserved_percentage`` is for what Cinder's scheduler places."""
 
-    options: typing.ClassVar[dict[str, typing.Any]] = {
+    options = {
         'reserved_percentage': 50}
 
     def test_relocations_leave_the_reserve_alone(self) -> None:
-        size = self.a.group.volumes[names.data_lv(self.volume)].size
+        size = self.a.group.volumes[names.data_lv(self.lv)].size
         self.b.group.size = units.Bytes(2 * size)
         attachment = self.cloud.reserve(self.volume)
         with self.assertRaisesRegex(exceptions.CannotRelocate,

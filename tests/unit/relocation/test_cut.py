@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.relocation import cut
 from cinder_dmclone import units
@@ -13,7 +15,7 @@ from tests.unit.fake import cloud
 from tests.unit.fake import ports
 
 
-def cut_volume(node: cloud.Node, volume: str) -> rows.Row:
+def cut_volume(node: cloud.Node, volume: VolumeId) -> rows.Row:
     world = node.process.world
     with world.locks.volume(volume, 5.0):
         return cut.cut(world, node.cloud.row(volume))
@@ -27,9 +29,10 @@ class CutTest(base.CloudTestCase):
         self.a.mapper.write(path, 0, 'before')
         row = cut_volume(self.a, self.volume)
         self.assertNotEqual(self.volume, row.lv)
+        assert row.source
         self.assertEqual(self.volume, row.source.lv)
         self.a.mapper.write(path, 1, 'after')
-        frozen = self.a.group.volumes[names.data_lv(self.volume)]
+        frozen = self.a.group.volumes[names.data_lv(LvUuid(self.volume))]
         self.assertEqual(['before', base.DATA[1]],
                          [frozen.read(0), frozen.read(1)])
         self.assertEqual('before', frozen.durable[0])
@@ -54,7 +57,7 @@ class CutTest(base.CloudTestCase):
         self.a.mapper.write(path, 0, 'before')
         self.cloud.detach(self.volume, attachment, self.a)
         cut_volume(self.a, self.volume)
-        frozen = self.a.group.volumes[names.data_lv(self.volume)]
+        frozen = self.a.group.volumes[names.data_lv(LvUuid(self.volume))]
         self.assertEqual('before', frozen.durable[0])
 
     def test_without_room(self) -> None:

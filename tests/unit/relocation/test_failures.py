@@ -56,7 +56,7 @@ class FailureTest(base.CloudTestCase):
         self.assertEqual(1, len(self.messages))
 
     def test_room_that_metadata_takes(self) -> None:
-        size = self.a.group.volumes[names.data_lv(self.volume)].size
+        size = self.a.group.volumes[names.data_lv(self.lv)].size
         self.b.group.size = size
         self.assert_fails(exceptions.CannotRelocate, 'not enough room')
 
@@ -173,7 +173,7 @@ class FailureTest(base.CloudTestCase):
         away = self.cloud.db.away()
         original = volumes.RowStore._update_once
 
-        def update(values: dict, *rest: typing.Any) -> int:
+        def update(values: dict[str, typing.Any], *rest: typing.Any) -> int:
             count = original(values, *rest)
             if 'host' in values:
                 away.__enter__()
@@ -246,7 +246,7 @@ class FailureTest(base.CloudTestCase):
                                         'image'):
                 self.cloud.connect(self.volume, attachment, self.b)
             self.a.mapper.write(path, 0, base.DATA[0])
-        self.a.group.volumes[names.data_lv(self.volume)].flush()
+        self.a.group.volumes[names.data_lv(self.lv)].flush()
         self.cloud.forget(self.volume, attachment)
         self.cloud.settle()
         self.assert_unmoved()
@@ -265,14 +265,16 @@ class FailureTest(base.CloudTestCase):
         self.cloud.forget(self.volume, attachment)
         self.a.mapper.open(path)
         sleep = self.cloud.clock.sleep
+        slept: list[float] = []
 
         def close(seconds: float) -> None:
-            self.cloud.clock.sleep = sleep
-            self.a.mapper.close(path)
+            if not slept:
+                self.a.mapper.close(path)
+            slept.append(seconds)
             sleep(seconds)
-        self.cloud.clock.sleep = close
-        self.relocated()
-        self.assertIs(sleep, self.cloud.clock.sleep)
+        with mock.patch.object(self.cloud.clock, 'sleep', close):
+            self.relocated()
+        self.assertTrue(slept)
 
     def test_writer_that_is_not_ours(self) -> None:
         """H4: the kernel's open count of the LV is what counts."""

@@ -27,7 +27,7 @@ class LateCommitTest(migration.MigrationTestCase):
 
     @contextlib.contextmanager
     def lost(self) -> typing.Iterator[None]:
-        def update(values: dict, *rest: typing.Any) -> int:
+        def update(values: dict[str, typing.Any], *rest: typing.Any) -> int:
             if 'host' not in values:
                 return original(values, *rest)
             self.commit = functools.partial(original, values, *rest)
@@ -81,6 +81,7 @@ class LateCommitTest(migration.MigrationTestCase):
         """The row was read, and the database has then lost the renewal."""
         self.claim()
         commit = self.commit
+        assert commit
         with self.lost_renewal(lambda: self.assertEqual(1, commit())):
             self.look()
         with self.assertRaises((mapped.Queued, mapped.Failed)):

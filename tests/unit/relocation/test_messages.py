@@ -95,7 +95,9 @@ class MessageTest(base.CloudTestCase):
         def before(call: ports.Call) -> None:
             if call.method == 'commit':
                 self.cloud.before = lambda call: None
-                lv = self.cloud.row(self.volume).offer.lv
+                offer = self.cloud.row(self.volume).offer
+                assert offer
+                lv = offer.lv
                 with self.assertRaises(exceptions.PeerRefused) as caught:
                     endpoint.answer(self.b.service,
                                     messages.Discard(self.volume, lv))

@@ -182,7 +182,7 @@ class GateTest(migration.MigrationTestCase):
     def test_a_backup_of_the_volume_delays_the_server(self) -> None:
         """H4: the fence covers every writer."""
         self.migrate()
-        known = names.serve(self.volume)
+        known = names.serve(self.lv)
         self.a.mapper.apply(str(known), self.a.mapper.mapped[
             self.old.rpartition('/')[2]].table)
         self.a.mapper.open(known.path)

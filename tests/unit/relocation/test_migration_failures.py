@@ -257,7 +257,7 @@ class FailureTest(migration.MigrationTestCase):
         self.migrate()
         original = volumes.RowStore._update_once
 
-        def update(values: dict, *rest: typing.Any) -> int:
+        def update(values: dict[str, typing.Any], *rest: typing.Any) -> int:
             count = original(values, *rest)
             if 'host' in values:
                 for _ in range(10):
@@ -270,8 +270,10 @@ class FailureTest(migration.MigrationTestCase):
         self.held(self.b, self.new)
         with mock.patch.object(volumes.RowStore, '_update_once',
                                staticmethod(update)):
+            offer = self.cloud.row(self.volume).offer
+            assert offer
             endpoint.answer(self.a.service, messages.HandOver(
-                self.volume, self.cloud.row(self.volume).offer, 'pool'))
+                self.volume, offer, 'pool'))
         with self.assertRaises((mapped.Queued, mapped.Failed)):
             self.a.mapper.write(self.old, 3, 'on a stale copy')
         self.write(self.b, self.new)

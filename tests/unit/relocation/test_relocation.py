@@ -8,6 +8,7 @@ import typing
 import uuid
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import migrate
@@ -35,7 +36,7 @@ class MoveTest(base.CloudTestCase):
         self.assert_settled(data)
         row = self.cloud.row(self.volume)
         self.assertEqual((self.b.name, 2), (row.node, row.generation))
-        self.assertEqual([names.data_lv(self.volume)], self.a.erased)
+        self.assertEqual([names.data_lv(self.lv)], self.a.erased)
 
     def test_hydration_waits_for_the_commit(self) -> None:
         attachment = self.cloud.reserve(self.volume)
@@ -160,7 +161,7 @@ class MoveTest(base.CloudTestCase):
         self.cloud.db.update(self.volume, migration_status='migrating')
         self.assertTrue(migrate.migrate(
             self.a.service, self.volume, f'{self.b.name}#pool'))
-        renamed = str(uuid.uuid4())
+        renamed = VolumeId(str(uuid.uuid4()))
         self.cloud.db.update(self.volume, id=renamed,
                              migration_status='success')
         locked: dict[str, list[str]] = {}

@@ -28,13 +28,25 @@ from tests.unit import base
 from tests.unit.fake import ports
 
 # A value for every type of a field.
-VALUES = {bool: True, dict[str, typing.Any]: {'host': 'b', 'x': [1, None]},
-          dict[str, typing.Any] | None: None, float: 1.5, int: 1 << 40,
-          Location | None: None, units.Bytes: units.Bytes(1 << 50),
-          LvState: LvState.COPY, GroupUuid | None: 'group',
-          Location: Location(NodeName('b@dmclone'), LvUuid('lv')),
-          str: 'text', GroupUuid: 'group', LvUuid: 'lv', VolumeId: 'volume',
-          SnapshotId: 'snapshot'}
+VALUES: dict[typing.Any, typing.Any] = {
+    bool: True, dict[str, typing.Any]: {'host': 'b', 'x': [1, None]},
+    dict[str, typing.Any] | None: None, float: 1.5, int: 1 << 40,
+    Location | None: None, units.Bytes: units.Bytes(1 << 50),
+    LvState: LvState.COPY, GroupUuid | None: 'group',
+    Location: Location(NodeName('b@dmclone'), LvUuid('lv')),
+    str: 'text', GroupUuid: 'group', LvUuid: 'lv', VolumeId: 'volume',
+    SnapshotId: 'snapshot'}
+
+
+def fields(kind: typing.Any) -> list[str]:
+    """Of a dataclass, as each request is."""
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+def filled(kind: typing.Any) -> typing.Any:
+    """One with a value in each field."""
+    hints = typing.get_type_hints(kind)
+    return kind(*(VALUES[hints[name]] for name in fields(kind)))
 
 
 class RequestTest(base.TestCase):
@@ -47,20 +59,16 @@ class RequestTest(base.TestCase):
     def test_every_request_arrives_as_it_was_sent(self) -> None:
         for kind in answers.ANSWERS:
             with self.subTest(kind.__name__):
-                hints = typing.get_type_hints(kind)
-                request = kind(*(VALUES[hints[field.name]]
-                                 for field in dataclasses.fields(kind)))
+                request = filled(kind)
                 sent = jsonutils.loads(jsonutils.dumps(wire.pack(request)))
                 self.assertEqual(request, wire.unpack(kind, sent))
 
     def test_every_answer_arrives_as_it_was_given(self) -> None:
         for kind in (messages.Identity, messages.Room, messages.Shown):
             with self.subTest(kind.__name__):
-                hints = typing.get_type_hints(kind)
-                answer = kind(*(VALUES[hints[field.name]]
-                                for field in dataclasses.fields(kind)))
+                answer = filled(kind)
                 sent = jsonutils.loads(jsonutils.dumps(wire.pack(answer)))
-                found = wire.unpack(kind, sent)
+                found: object = wire.unpack(kind, sent)
                 self.assertEqual(answer, found)
                 self.assertEqual(repr(answer), repr(found))
         source = VALUES[Location]
@@ -78,14 +86,13 @@ class RequestTest(base.TestCase):
     def test_what_is_held_belongs_to_a_volume(self) -> None:
         for kind in answers.ANSWERS:
             if kind.home_only or kind.lock is not messages.Lock.NONE:
-                self.assertIn('volume', {
-                    field.name for field in dataclasses.fields(kind)}, kind)
+                self.assertIn('volume', fields(kind), kind)
 
 
 class CrossingTest(base.CloudTestCase):
     """Errors of another node arrive as what they are."""
 
-    def ask(self, request: messages.Request) -> typing.Any:
+    def ask(self, request: messages.Request[typing.Any]) -> typing.Any:
         return self.a.process.world.peers.ask(self.b.name, request)
 
     def test_own_errors_become_a_refusal_with_their_text(self) -> None:

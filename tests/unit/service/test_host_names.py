@@ -9,9 +9,12 @@ from unittest import mock
 from cinder_dmclone.database import initiators
 from cinder_dmclone import driver
 from cinder_dmclone import exceptions
+from cinder_dmclone.host import uevents
+from cinder_dmclone.location import NodeName
 from cinder_dmclone.releases import db_api
 from cinder_dmclone.service import attach_policy
 from cinder_dmclone.service import connections
+from cinder_dmclone.service import endpoint
 from tests.unit import base
 from tests.unit.fake import cloud
 from tests.unit.service import test_placement as policy
@@ -111,13 +114,15 @@ class RefusalTest(base.CloudTestCase):
 
     def test_a_node_of_another_backend_is_served(self) -> None:
         self.cloud.db.service('d@other')
-        self.a.process.world.peers.announce('d@other', 'iqn.d')
+        self.a.process.world.peers.announce(
+            NodeName('d@other'), 'iqn.d')
         self.cloud.reserve(self.volume)
         self.ask(self.b, host=FQDN, initiator='iqn.d')
 
     def test_a_host_that_is_no_node_any_more_is_served(self) -> None:
         """Its service was removed; what it has announced stays."""
-        self.a.process.world.peers.announce(f'd@{cloud.BACKEND}', 'iqn.d')
+        self.a.process.world.peers.announce(
+            NodeName(f'd@{cloud.BACKEND}'), 'iqn.d')
         self.cloud.reserve(self.volume)
         self.ask(self.b, host=FQDN, initiator='iqn.d')
 
@@ -144,8 +149,8 @@ class AnnouncementTest(base.CloudTestCase):
             driver.DMCloneVolumeDriver)
         service._loop, service._service = mock.Mock(), mock.Mock()
         service._world = self.b.process.world
-        with (mock.patch.object(driver.endpoint, 'serve'),
-              mock.patch.object(driver.uevents, 'listen')):
+        with (mock.patch.object(endpoint, 'serve'),
+              mock.patch.object(uevents, 'listen')):
             service.set_initialized()
         found, = db_api.driver_initiator_data_get(
             self.cloud.db.context, self.b.initiator.name(),

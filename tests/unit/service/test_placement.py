@@ -6,17 +6,19 @@ from __future__ import annotations
 import typing
 
 from cinder_dmclone.database import rows
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.service import attach_policy
 from tests.unit import base
 
 How = attach_policy.How
-PEER = 'b@x'
+PEER = NodeName('b@x')
 
 
 def row(status: str, *attachments: rows.Attachment,
         migration: str | None = None) -> rows.Row:
-    return rows.Row('v', 'a@x#pool', None, 1, status, migration, '1', False,
-                    'project', attachments)
+    return rows.Row(VolumeId('v'), 'a@x#pool', None, 1, status, migration,
+                    '1', False, 'project', attachments)
 
 
 def reserved(id_: str = 'new', instance: str | None = 'server',
@@ -34,7 +36,8 @@ def place(found: rows.Row, asking: str = 'b', peer: bool = True,
           **connector: typing.Any) -> attach_policy.Placement:
     return attach_policy.place(
         found, {'host': asking, 'initiator': 'iqn.' + asking} | connector,
-        'a', PEER if peer and asking != 'a' else None, up, misnamed)
+        'a', PEER if peer and asking != 'a' else None, up,
+        NodeName(misnamed) if misnamed else None)
 
 
 class ServerTest(base.TestCase):

@@ -10,6 +10,8 @@ import uuid
 from oslo_serialization import jsonutils
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import observed
@@ -52,7 +54,7 @@ class DetachTest(base.CloudTestCase):
         attachment, path = self.cloud.attach(self.volume, self.a)
         self.cloud.settle()
         service, loop = self.a.service, self.a.process.loop
-        stack = inspect.refresh(self.a.process.world.host, self.volume)
+        stack = inspect.refresh(self.a.process.world.host, self.lv)
         began = self.cloud.clock.monotonic()
         connections.disconnect(service, self.volume, self.a.connector)
         decision, _ = loop._work(stack, workers.Lane.OTHER)
@@ -65,10 +67,10 @@ class DetachTest(base.CloudTestCase):
 
 class CreateTest(base.CloudTestCase):
 
-    def create(self) -> str:
-        volume = str(uuid.uuid4())
+    def create(self) -> VolumeId:
+        volume = VolumeId(str(uuid.uuid4()))
         self.cloud.db.volume(volume, f'{self.a.name}#pool')
-        volumes.create(self.a.service, volume, volume, 1)
+        volumes.create(self.a.service, volume, LvUuid(volume), 1)
         return volume
 
     def test_nothing_is_left_of_one_that_is_not_durable(self) -> None:
@@ -86,7 +88,7 @@ class CreateTest(base.CloudTestCase):
         volume = self.create()
         self.assertRaises(exceptions.CommandFailed, volumes.create,
                           self.a.service, volume, volume, 1)
-        self.assertIn(names.data_lv(volume), self.a.group.volumes)
+        self.assertIn(names.data_lv(LvUuid(volume)), self.a.group.volumes)
 
 
 class DeleteTest(base.CloudTestCase):
@@ -103,7 +105,7 @@ class DeleteTest(base.CloudTestCase):
     def test_at_rest(self) -> None:
         self.cloud.delete(self.volume)
         self.assert_nothing_left()
-        self.assertEqual([names.data_lv(self.volume)], self.a.erased)
+        self.assertEqual([names.data_lv(self.lv)], self.a.erased)
 
     def test_twice(self) -> None:
         service = self.a.service
@@ -140,7 +142,7 @@ class DeleteTest(base.CloudTestCase):
             self.cloud.db.update(self.volume, status=status)
             volumes.delete(self.a.service, self.volume)
             self.cloud.settle()
-            self.assertIn(names.data_lv(self.volume), self.a.group.volumes)
+            self.assertIn(names.data_lv(self.lv), self.a.group.volumes)
         self.assertEqual([], self.a.erased)
 
     def test_with_the_borrower_away(self) -> None:
@@ -152,7 +154,7 @@ class DeleteTest(base.CloudTestCase):
         self.cloud.db.destroy(self.volume)
         endpoint.answer(self.a.service, messages.Notify(self.volume))
         self.cloud.settle()
-        self.assertIn(names.data_lv(self.volume), self.a.group.volumes)
+        self.assertIn(names.data_lv(self.lv), self.a.group.volumes)
         self.cloud.restart()
         self.assert_nothing_left()
 
@@ -258,7 +260,7 @@ class InPlaceTest(base.CloudTestCase):
         self.cloud.db.update(self.volume, status='downloading')
         path = self.connect(**self.a.connector)['data']['device_path']
         self.assertEqual(
-            f'/run/cinder-dmclone/{names.local_io(self.volume)}', path)
+            f'/run/cinder-dmclone/{names.local_io(self.lv)}', path)
         self.assert_data(self.a, path)
         self.assertFalse(self.disconnect(**self.a.connector))
         self.cloud.db.update(self.volume, status='available')
@@ -358,4 +360,5 @@ class InPlaceTest(base.CloudTestCase):
     def test_no_such_volume(self) -> None:
         with self.assertRaisesRegex(exceptions.CannotServe,
                                     'no such volume'):
-            connections.connect(self.a.service, 'x', self.backup)
+            connections.connect(self.a.service, VolumeId('x'),
+                                self.backup)

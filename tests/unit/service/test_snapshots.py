@@ -12,8 +12,11 @@ from cinder_dmclone.database import changes
 from cinder_dmclone.database import snapshots as records
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import activation
+from cinder_dmclone.releases import models
 from cinder_dmclone.relocation import pins
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.stack import inspect
@@ -24,10 +27,10 @@ from tests.unit.fake import cloud
 
 class SnapshotTestCase(base.CloudTestCase):
 
-    def ask(self, status: str = 'creating') -> str:
+    def ask(self, status: str = 'creating') -> SnapshotId:
         return self.cloud.db.snapshot(self.volume, status)
 
-    def create(self, node: cloud.Node | None = None) -> str:
+    def create(self, node: cloud.Node | None = None) -> SnapshotId:
         """What the manager on a node, or on the volume's, does."""
         snapshot = self.ask()
         node = node or self.cloud.home(self.volume)
@@ -35,13 +38,14 @@ class SnapshotTestCase(base.CloudTestCase):
         self.cloud.db.update_snapshot(snapshot, status='available')
         return snapshot
 
-    def delete(self, snapshot: str, node: cloud.Node | None = None) -> None:
+    def delete(self, snapshot: SnapshotId,
+               node: cloud.Node | None = None) -> None:
         self.cloud.db.update_snapshot(snapshot, status='deleting')
         node = node or self.cloud.home(self.volume)
         snapshots.delete(node.service, self.volume, snapshot)
         self.cloud.db.drop_snapshot(snapshot)
 
-    def found(self, snapshot: str) -> records.SnapshotRow:
+    def found(self, snapshot: SnapshotId) -> records.SnapshotRow:
         row = records.SnapshotStore().get(snapshot)
         assert row
         return row
@@ -51,7 +55,7 @@ class SnapshotTestCase(base.CloudTestCase):
         return lv_tags.Tags.parse(
             node.group.volumes[names.data_lv(at.lv)].tags)
 
-    def assert_snapshot(self, snapshot: str,
+    def assert_snapshot(self, snapshot: SnapshotId,
                         data: typing.Sequence[str] = base.DATA) -> Location:
         """It is where its row says, durably, and holds these data."""
         at = self.found(snapshot).at
@@ -75,7 +79,7 @@ class RestTest(SnapshotTestCase):
         snapshot = self.create()
         self.assertEqual(row.owner, self.assert_snapshot(snapshot))
         self.assertEqual(row, self.cloud.row(self.volume))
-        self.assertEqual({names.data_lv(self.volume)},
+        self.assertEqual({names.data_lv(LvUuid(self.volume))},
                          set(self.a.group.volumes))
 
     def test_a_node_with_snapshots_sleeps(self) -> None:
@@ -160,8 +164,10 @@ class MovedTest(SnapshotTestCase):
         self.cloud.settle()
         at = self.assert_snapshot(snapshot)
         self.assertEqual(self.a.name, at.node)
+        past = self.tags(at).past
+        assert past
         self.assertEqual(((), self.cloud.row(self.volume).lv),
-                         (self.tags(at).lent, self.tags(at).past.lv))
+                         (self.tags(at).lent, past.lv))
 
     def test_it_goes_when_the_snapshot_does(self) -> None:
         snapshot = self.create()
@@ -228,7 +234,7 @@ class MovedTest(SnapshotTestCase):
         self.cloud.settle()
         for found in records.SnapshotStore().find(
                 [row.id for row in self.cloud.db.all(
-                    records.models.Snapshot)]):
+                    models.Snapshot)]):
             self.delete(found.id)
         self.cloud.delete(self.volume)
         self.cloud.settle()
@@ -296,9 +302,11 @@ class WriterTest(SnapshotTestCase):
 class DoubtTest(SnapshotTestCase):
     """What came of a pin is not known."""
 
+    later: typing.Callable[[], int]
+
     def lose(self, carried_out: bool) -> typing.Any:
         def make(*arguments: changes.Change) -> int:
-            if arguments[0].model is records.models.Snapshot:
+            if arguments[0].model is models.Snapshot:
                 self.later = lambda: original(*arguments)
                 if carried_out:
                     original(*arguments)
