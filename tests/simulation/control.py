@@ -222,11 +222,19 @@ class Api:
                 snaps.delete(process, taken)
             volumes.delete(process.service, self.volume)
             process.check_alive()
-            self.tables.destroy(self.volume)
-            for taken in self.snapshots:
-                # One that was asked for meanwhile goes with it.
-                taken.row.update(deleted=True, status='deleted')
+            self._destroy()
         self.call('delete', manager)
+
+    def _destroy(self) -> None:
+        """``volume_destroy`` of cinder/db/api.py, which takes all with it."""
+        self.tables.destroy(self.volume)
+        for taken in self.snapshots:
+            taken.row.update(deleted=True, status='deleted')
+
+    def purge(self) -> None:
+        """Somebody deletes in the database alone."""
+        self._begin('purge', 'deleting')
+        self._destroy()
 
     @property
     def snapshots(self) -> list[snaps.Snapshot]:

@@ -95,6 +95,7 @@ BASE = {
                            'snap, attach a'),
     'snap live': base('attach a, fill, snap, live b success, fill, unsnap'),
     'snap unflushed': base('attach a, fill, detach, snap, wait 3, attach b'),
+    'snap purged': base('snap, attach b, wait 3, detach, snap, purge'),
     'snap cascade': base('snap, attach b, snap, wait 3, detach, delete'),
     'birth home': base('birth b, attach a, wait 30, detach'),
     'birth in use': base('attach a, fill, birth a, flush, wait 3, detach, '
@@ -301,6 +302,9 @@ class Teller:
             self.cloud.heal()
         self.cloud.partition(self._node(one), self._node(other))
         self.cloud.scheduler.spawn('heal', heal)
+
+    def _purge(self) -> None:
+        self.api.purge()
 
     def _snap(self) -> None:
         snaps.take(self.api, self.truth)

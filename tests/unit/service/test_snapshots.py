@@ -241,6 +241,21 @@ class MovedTest(SnapshotTestCase):
         for node in self.cloud.nodes.values():
             self.assert_clean(node, set())
 
+    def test_only_the_database_was_told(self) -> None:
+        """The rows are gone, and no node was asked to delete anything."""
+        self.create()
+        self.detached(self.b)
+        self.create()
+        self.cloud.settle()
+        self.cloud.db.destroy(self.volume)
+        self.cloud.settle()
+        for node in self.cloud.nodes.values():
+            self.assertEqual(1, len(node.group.volumes))
+            node.process.loop.run_once(everything=True)
+        self.cloud.settle()
+        for node in self.cloud.nodes.values():
+            self.assert_clean(node, set())
+
     def test_a_restored_database_is_noticed(self) -> None:
         """A-2: all that is left of the volume's past is what was pinned."""
         self.create()
