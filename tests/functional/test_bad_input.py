@@ -140,22 +140,6 @@ class BadInputTest(base.FunctionalTest):
         self.assertEqual('', self.contents.blocks_difference(
             self.attach(self.subject, self.node2)))
 
-    def test_a_snapshot(self) -> None:
-        """It fails, and neither it nor the volume stays because of it."""
-        snapshot = self.lab.cinder('POST', '/snapshots', {'snapshot': {
-            'volume_id': self.subject, 'force': True}})['snapshot']['id']
-        where = f'/snapshots/{snapshot}'
-        self.wait('the end of the snapshot', lambda: self.lab.cinder(
-            'GET', where)['snapshot']['status'] == 'error')
-        at = self.attach(self.subject, self.node2)
-        self.assertEqual('', self.contents.blocks_difference(at))
-        self.wait_complete(self.subject)
-        self.detach(at)
-        self.lab.cinder('DELETE', where)
-        self.wait('the snapshot to go', lambda: not self.lab.sql(
-            'select id from snapshots where deleted = 0'))
-        self.lab.delete_volume(self.subject)
-
     def test_a_volume_in_a_group(self) -> None:
         """Whoever attaches it elsewhere is told why that fails."""
         kind = self.lab.cinder('POST', '/group_types', {'group_type': {
