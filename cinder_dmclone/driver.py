@@ -146,6 +146,24 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
                              src_vref: typing.Any) -> None:
         raise exceptions.NoClones(volume=src_vref.id)
 
+    def create_group_from_src(
+            self, context: typing.Any, group: typing.Any,
+            volumes: list[typing.Any], group_snapshot: typing.Any = None,
+            snapshots: list[typing.Any] | None = None,
+            source_group: typing.Any = None,
+            source_vols: list[typing.Any] | None = None) -> None:
+        """Refused; Cinder gives group and volumes the status ``error``.
+
+        With NotImplementedError its manager would call the methods above, and
+        then say of volumes that could not be made that they are available
+        (cinder/volume/manager.py, create_group_from_src).
+        """
+        if snapshots:
+            raise exceptions.NoSnapshots(volume=snapshots[0].volume_id)
+        # The manager has looked that there is one or the other.
+        assert source_vols
+        raise exceptions.NoClones(volume=source_vols[0].id)
+
     def extend_volume(self, volume: typing.Any, new_size: int) -> None:
         volumes.extend(self._service, volume.id, new_size)
 

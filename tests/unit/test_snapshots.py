@@ -39,6 +39,13 @@ class RefusalTest(base.TestCase):
                 (lambda: self.driver.create_cloned_volume(
                     types.SimpleNamespace(id='new'),
                     types.SimpleNamespace(id=VOLUME)),
+                 exceptions.NoClones),
+                (lambda: self.driver.create_group_from_src(
+                    None, None, [None], group_snapshot=object(),
+                    snapshots=[SNAPSHOT]), exceptions.NoSnapshots),
+                (lambda: self.driver.create_group_from_src(
+                    None, None, [None], source_group=object(),
+                    source_vols=[types.SimpleNamespace(id=VOLUME)]),
                  exceptions.NoClones)):
             with self.subTest(kind.__name__), (
                     self.assertRaisesRegex(kind, VOLUME)):
