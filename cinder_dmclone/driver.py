@@ -164,6 +164,25 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         """The commit has written all there is to write."""
         births.clone(self._service, volume.id, src_vref.id)
 
+    def create_group_from_src(
+            self, context: typing.Any, group: typing.Any,
+            volumes: list[typing.Any], group_snapshot: typing.Any = None,
+            snapshots: list[typing.Any] | None = None,
+            source_group: typing.Any = None,
+            source_vols: list[typing.Any] | None = None) -> tuple[None, None]:
+        """Make the volumes of a group; one that fails fails all.
+
+        With NotImplementedError its manager would call the methods above, and
+        then say of volumes that could not be made that they are available
+        (cinder/volume/manager.py, create_group_from_src). It has the sources
+        in the order of the volumes.
+        """
+        for volume, snapshot in zip(volumes, snapshots or ()):
+            births.from_snapshot(self._service, volume.id, snapshot.id)
+        for volume, source in zip(volumes, source_vols or ()):
+            births.clone(self._service, volume.id, source.id)
+        return None, None
+
     def extend_volume(self, volume: typing.Any, new_size: int) -> None:
         volumes.extend(self._service, volume.id, new_size)
 

@@ -5,6 +5,7 @@ See doc/source/admin/scheduling.rst.
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from lab import config
@@ -51,12 +52,18 @@ class SchedulingTest(base.NovaTest):
 
     def fill(self, *nodes: LabNode) -> None:
         """Leave room for nothing; nova-scheduler knows nothing else."""
+        # Else the next test finds no room.
+        self.addCleanup(self.tell, 'empty', lambda: all(
+            self.free(node) >= 1 for node in nodes))
         for node in nodes:
             node.run(f'lvcreate -qy -Wn -Zn -an -l 100%FREE -n filler '
                      f'{FILLER.partition("/")[0]}')
             self.addCleanup(node.run, f'lvremove -qy {FILLER}')
-        wait_for('Cinder to know what is full', lambda: all(
-            self.free(node) < 1 for node in nodes), LIMIT, 1)
+        self.tell('full', lambda: all(self.free(node) < 1 for node in nodes))
+
+    def tell(self, what: str, known: Callable[[], bool]) -> None:
+        """Wait until Cinder knows it; nova-scheduler asks anew."""
+        wait_for(f'Cinder to know what is {what}', known, LIMIT, 1)
         self.scheduler.restart()
 
     def free(self, node: LabNode) -> float:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import types
 import typing
 import uuid
 
@@ -15,7 +16,10 @@ from cinder_dmclone.service import snapshots
 from cinder_dmclone.service import volumes
 from tests.unit import base
 from tests.unit.fake import cloud
+from tests.unit.fake import database  # noqa: F401  registers the objects
 from tests.unit.fake import ports
+
+from cinder_dmclone import driver  # noqa: E402
 
 
 class BirthTestCase(base.CloudTestCase):
@@ -173,3 +177,27 @@ class SnapshotTest(BirthTestCase):
         volume = self.begin(self.a)
         self.assertRaises(exceptions.CannotBear, births.from_snapshot,
                           self.a.service, volume, snapshot)
+
+
+class GroupTest(BirthTestCase):
+
+    def test_each_volume_has_a_source(self) -> None:
+        made = driver.DMCloneVolumeDriver.__new__(driver.DMCloneVolumeDriver)
+        made._service = self.a.service
+        volume = self.begin(self.a)
+        self.assertEqual((None, None), made.create_group_from_src(
+            None, None, [types.SimpleNamespace(id=volume)],
+            source_vols=[types.SimpleNamespace(id=self.volume)]))
+        self.cloud.db.update(volume, status='available')
+        self.cloud.settle()
+        self.assert_volume(volume, base.DATA)
+
+    def test_one_that_fails_fails_the_group(self) -> None:
+        """Else Cinder would say that it is available."""
+        made = driver.DMCloneVolumeDriver.__new__(driver.DMCloneVolumeDriver)
+        made._service = self.a.service
+        volume = self.begin(self.a, size=500)
+        self.assertRaises(
+            exceptions.NoRoom, made.create_group_from_src, None, None,
+            [types.SimpleNamespace(id=volume)],
+            source_vols=[types.SimpleNamespace(id=self.volume)])
