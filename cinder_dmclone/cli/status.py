@@ -23,6 +23,8 @@ def lines(host: Host) -> typing.Iterator[str]:
 def describe(stack: state.Stack) -> str:
     """One LV in words: its role, its hydration, who uses it."""
     words = [_role(stack)]
+    words += [f'snapshot {tag.snapshot} of volume {tag.volume}'
+              for tag in stack.tags.snaps]
     if stack.clone and stack.clone.mode is not status.Mode.RW:
         words.append(f'ERROR: its clone is {_BAD[stack.clone.mode]}')
     if stack.clone and stack.clone.total:
@@ -44,6 +46,9 @@ def _role(stack: state.Stack) -> str:
         return f'lent to {borrowers}'
     if tags.copy:
         return f'copy for volume {tags.copy.volume}, not committed'
+    if tags.past:
+        return (f'was volume {tags.past.volume}, which went on to '
+                f'{tags.past.node}/{tags.past.lv}')
     if tags.own:
         return f'volume {tags.own.volume} generation {tags.own.generation}'
     return 'no tags'
