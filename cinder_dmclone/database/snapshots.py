@@ -132,8 +132,7 @@ class SnapshotStore:
                 volume='of snapshot ' + ', '.join(wanted),
                 reason=error) from error
 
-    @staticmethod
-    def _query(condition: sa.ColumnElement) -> list[SnapshotRow]:
+    def _query(self, condition: sa.ColumnElement) -> list[SnapshotRow]:
         context = cinder_context.get_admin_context(read_deleted='yes')
         snapshot = models.Snapshot
         with db_api.main_context_manager.reader.using(context) as session:

@@ -97,8 +97,7 @@ class RowStore:
             raise exceptions.DatabaseAway(
                 volume=', '.join(wanted), reason=error) from error
 
-    @staticmethod
-    def _query(condition: sa.ColumnElement) -> list[rows.Row]:
+    def _query(self, condition: sa.ColumnElement) -> list[rows.Row]:
         context = cinder_context.get_admin_context(read_deleted='yes')
         volume, attachment = models.Volume, models.VolumeAttachment
         with db_api.main_context_manager.reader.using(context) as session:
@@ -294,8 +293,7 @@ class RowStore:
             volume=row.id, step=step,
             reason=reason or 'the database did not make the change')
 
-    @staticmethod
-    def _hold(volume_id: VolumeId,
+    def _hold(self, volume_id: VolumeId,
               needed: typing.Sequence[conditions.Condition]
               ) -> typing.Sequence[bool]:
         """Which of these conditions hold now; nothing if there is no row."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import uuid
 
+from cinder_dmclone.location import VolumeId
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
 from tests.simulation import truth as truth_module
@@ -20,7 +21,7 @@ def bear(cloud: cloud_module.Cloud, truth: truth_module.Truth,
 
     It is kept track of also if it was not made.
     """
-    volume = str(uuid.uuid4())
+    volume = VolumeId(str(uuid.uuid4()))
     cloud.tables.volume(volume, f'{node.name}#{unit_cloud.POOL}',
                         status='creating', provider_id=INHERITED,
                         size=cloud.row(truth.volume).size)

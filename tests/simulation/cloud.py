@@ -17,6 +17,8 @@ from oslo_serialization import jsonutils
 
 from cinder_dmclone import deadlines
 from cinder_dmclone.host.dm import table
+from cinder_dmclone.location import GroupUuid
+from cinder_dmclone.location import NodeName
 from cinder_dmclone import names
 from cinder_dmclone.peers import client
 from cinder_dmclone.reconcile import activation
@@ -43,12 +45,12 @@ class Peers(ports.Peers):
         super().__init__(process, cloud.BACKEND)
         self._cloud = process.node.cloud
 
-    def node_of(self, host: str) -> str | None:
-        node = f'{host}@{cloud.BACKEND}'
+    def node_of(self, host: str) -> NodeName | None:
+        node = NodeName(f'{host}@{cloud.BACKEND}')
         return node if node in self._cloud.nodes else None
 
-    def node_with(self, initiator: str) -> str | None:
-        return next((name for name, node in self._cloud.nodes.items()
+    def node_with(self, initiator: str) -> NodeName | None:
+        return next((node.name for node in self._cloud.nodes.values()
                      if node.initiator.name() == initiator), None)
 
     def is_up(self, node: str) -> bool:
@@ -196,7 +198,7 @@ class Cloud(cloud.Cloud):
     :param last: how the last node differs from the others
     """
 
-    nodes: dict[str, Node]
+    nodes: typing.Mapping[str, Node]
 
     def __init__(self, scheduler: scheduler_module.Scheduler,
                  choices: random.Random, hosts: typing.Sequence[str],
@@ -241,7 +243,7 @@ class Cloud(cloud.Cloud):
         """Another node of the same name, which has disks of its own."""
         if name not in self._twins:
             twin = Node(self, self.nodes[name].host)
-            twin.group.uuid += '-another'
+            twin.group.uuid = GroupUuid(f'{twin.group.uuid}-another')
             twin.begin()
             self._twins[name] = twin
         return self._twins[name]

@@ -13,6 +13,7 @@ import typing
 from cinder.volume import configuration  # noqa: F401 (registers options)
 from oslo_serialization import jsonutils
 
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import client
 from cinder_dmclone.relocation import cut
 from cinder_dmclone.service import births
@@ -40,7 +41,7 @@ class Refused(Exception):
 class Api:
     """Requests for one volume."""
 
-    def __init__(self, cloud: cloud_module.Cloud, volume: str) -> None:
+    def __init__(self, cloud: cloud_module.Cloud, volume: VolumeId) -> None:
         self.cloud = cloud
         self.tables = cloud.tables
         self.volume = volume
@@ -257,7 +258,7 @@ class Api:
                 cut.cut(process.world, known.row)
         self.call('cut', manager)
 
-    def bear(self, source: str) -> None:
+    def bear(self, source: VolumeId) -> None:
         """``openstack volume create --source``, once Cinder has a node."""
         row = self.tables.volumes[self.volume]
 
@@ -336,8 +337,7 @@ class Api:
 
     def _copy(self, process: cloud_module.Process,
               truth: truth_module.Truth, path: str) -> None:
-        writer = server.Server(
-            truth, typing.cast(cloud_module.Node, process.node), path)
+        writer = server.Server(truth, process.node, path)
         try:
             for number in range(0, len(truth.regions), 3):
                 writer.write(number)

@@ -10,6 +10,7 @@ import dataclasses
 import typing
 
 from cinder_dmclone.database.provider_id import ProviderId
+from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
 from cinder_dmclone import names
 from cinder_dmclone.stack import lv_tags
@@ -56,8 +57,7 @@ def adopt(cloud: cloud_module.Cloud, truth: truth_module.Truth) -> None:
         assert newest
         owner, tags = newest
         assert tags.own
-        source = tags.source and Location(tags.source.node,
-                                          tags.source.lv)
+        source = tags.hydrates_from
         cloud.tables.update(
             truth.volume, host=f'{owner.node}#{unit_cloud.POOL}',
             _name_id=owner.lv, provider_id=str(ProviderId(
@@ -78,8 +78,10 @@ def _newest(cloud: cloud_module.Cloud, truth: truth_module.Truth
             tags, uuid = lv_tags.Tags.parse(texts), names.lv_uuid(name)
             if tags.own and uuid and name == names.data_lv(uuid) and (
                     tags.own.volume == truth.volume):
-                found.append((Location(node.name, uuid), tags))
-    return max(found, key=lambda one: one[1].own.generation, default=None)
+                found.append((tags.own.generation, Location(node.name, uuid),
+                              tags))
+    newest = max(found, key=lambda one: one[0], default=None)
+    return newest and newest[1:]
 
 
 def reinstall(node: cloud_module.Node, truth: truth_module.Truth) -> None:
@@ -91,7 +93,7 @@ def reinstall(node: cloud_module.Node, truth: truth_module.Truth) -> None:
     for group in {node.group, node.meta_group}:
         group.volumes.clear()
         group._durable.clear()
-        group.uuid += '-anew'
+        group.uuid = GroupUuid(f'{group.uuid}-anew')
     node.initiator.records_.clear()
 
 

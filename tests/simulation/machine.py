@@ -7,6 +7,7 @@ import typing
 
 from cinder_dmclone.host.dm import device
 from cinder_dmclone.host.dm import table
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from tests.unit.fake import mapped
 from tests.unit.fake import mapper
@@ -47,7 +48,7 @@ class Mapper(mapper.Mapper):
                 self._node.complain(f'{name}: the blocks of {devnum} have '
                                     'another size')
 
-    def source(self, lv: str) -> mapped.Mapped | None:
+    def source(self, lv: LvUuid) -> mapped.Mapped | None:
         return self.mapped.get(str(names.source(lv)))
 
     def read_source(self, source: mapped.Mapped, region: int) -> str:

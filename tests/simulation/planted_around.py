@@ -11,6 +11,7 @@ import typing
 
 from cinder_dmclone.database import causal_reads
 from cinder_dmclone import deadlines
+from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import decide
@@ -109,7 +110,7 @@ def _any_room(world, row, peer, keep):
     mine = world.host.group.report().block_size
     fits = room.block == mine if keep == 'block' else room.free >= lv.size
     if not fits:
-        raise coordinator.exceptions.CannotRelocate(
+        raise exceptions.CannotRelocate(
             volume=row.id, node='', peer=peer, reason='it does not fit')
     return room
 

@@ -10,6 +10,7 @@ import dataclasses
 
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import activation
+from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile import old_copy
 from cinder_dmclone.reconcile import pins as ends
@@ -96,5 +97,5 @@ def _unflushed(world, row, wanted):
 def _for_ever(known, tag, standing=ends.standing):
     row = known.snapshots.get(tag.snapshot)
     gone = row and row.deleted and not known.home
-    return old_copy.Decision(old_copy.Verdict.REST) if gone else standing(
+    return decision.Decision(decision.Verdict.REST) if gone else standing(
         known, tag)

@@ -23,6 +23,7 @@ from cinder_dmclone.database import snapshots
 from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.releases import models
 
 Record = dict[str, typing.Any]
@@ -162,9 +163,9 @@ class Tables:
     def row(self, volume_id: str) -> rows.Row:
         found = self.volumes[volume_id]
         return rows.Row(
-            *(found[name] for name in (
-                'id', 'host', '_name_id', 'size', 'status',
-                'migration_status', 'provider_id', 'deleted', 'project_id')),
+            VolumeId(found['id']), found['host'], found['_name_id'],
+            found['size'], found['status'], found['migration_status'],
+            found['provider_id'], found['deleted'], found['project_id'],
             tuple(volumes._attachment(*(a[name] for name in (
                 'id', 'attach_status', 'instance_uuid', 'connector',
                 'connection_info')))
@@ -246,7 +247,7 @@ class RowStore(volumes.RowStore):
         return self.change(changes.Change(
             models.Volume, (*filters, *wanted), values), *also)
 
-    def _hold(self, volume_id: str,
+    def _hold(self, volume_id: VolumeId,
               needed: typing.Sequence[conditions.Condition],
               ) -> typing.Sequence[bool]:
         self._answer()

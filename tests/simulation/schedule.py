@@ -13,7 +13,9 @@ import typing
 from unittest import mock
 import uuid
 
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
+from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
@@ -130,7 +132,7 @@ class Schedule:
                     module.LOG, 'exception', self._surprise))
             if self._tracing:
                 stack.enter_context(mock.patch.object(
-                    reconciler.actions.LOG, 'info', self._log))
+                    actions.LOG, 'info', self._log))
             stack.enter_context(mock.patch.object(
                 connections, '_tell_user', lambda *rest: None))
             yield
@@ -167,7 +169,7 @@ class Schedule:
         first = next(iter(self.cloud.nodes.values()))
         volume = self.cloud.create(first)
         self.truth = truth_module.Truth(self.cloud, volume, first, REGIONS)
-        lv = first.group.volumes[names.data_lv(volume)]
+        lv = first.group.volumes[names.data_lv(LvUuid(volume))]
         lv.blocks = self.truth.first_data()
         lv.flush()
         self.api = control.Api(self.cloud, volume)

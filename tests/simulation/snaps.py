@@ -7,6 +7,7 @@ import typing
 import uuid
 
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone import names
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.stack import lv_tags
@@ -28,7 +29,7 @@ class Snapshot:
     def __init__(self, truth: truth_module.Truth) -> None:
         self.truth = truth
         self.tables = truth.cloud.tables
-        self.id = str(uuid.uuid4())
+        self.id = SnapshotId(str(uuid.uuid4()))
         self._begun = truth.snapshot()
         self.content: list[str] | None = None
         self.tables.snapshot(truth.volume, self.id)

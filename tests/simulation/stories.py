@@ -179,8 +179,8 @@ def _main_line(choices: random.Random,
     for _ in range(choices.choice((2, 3, 4, 6))):
         host = choices.choice(hosts)
         if attached:
-            step = choices.choice((('detach',), ('live', host),
-                                   ('live', host), ('fill',)))
+            step: Step = choices.choice((
+                ('detach',), ('live', host), ('live', host), ('fill',)))
             if step[0] == 'live':
                 step += (choices.choice(ENDINGS),)
             attached = step[0] != 'detach'

@@ -13,6 +13,7 @@ import typing
 import unittest
 
 from tests.simulation import explore
+from tests.simulation import stories
 
 LONG = bool(os.environ.get('DMCLONE_LONG'))
 # One out of so many; none of them divides the number of the variants of a
@@ -76,7 +77,7 @@ class BaseTest(unittest.TestCase):
     """Undisturbed, a story ends as it is meant to."""
 
     def test_stories(self) -> None:
-        for story in explore.stories.BASE:
+        for story in stories.BASE:
             with self.subTest(story):
                 outcome = explore.undisturbed(story)
                 self.assertIsNone(outcome.violation)

@@ -13,6 +13,8 @@ import itertools
 import typing
 
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.stack import lv_tags
 from tests.unit.fake import storage
@@ -50,7 +52,7 @@ class Region:
 class Truth:
     """What is known about the data of one volume."""
 
-    def __init__(self, cloud: cloud_module.Cloud, volume: str,
+    def __init__(self, cloud: cloud_module.Cloud, volume: VolumeId,
                  node: cloud_module.Node, regions: int) -> None:
         self.cloud = cloud
         self.volume = volume
@@ -254,7 +256,7 @@ class Truth:
             where = Location(source.node, source.lv)
 
     @staticmethod
-    def _hydrated(node: cloud_module.Node, uuid: str,
+    def _hydrated(node: cloud_module.Node, uuid: LvUuid,
                   durable: bool) -> typing.Collection[int]:
         clone = node.mapper.mapped.get(str(names.clone(uuid)))
         if clone and not durable:

@@ -10,12 +10,21 @@ import typing
 import uuid
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import SnapshotId
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.units import Bytes
 from tests.unit import base
 
 LVM_TAG = re.compile(r'[A-Za-z0-9_+./=!:&#][A-Za-z0-9_+./=!:&#-]*')
+
+V = VolumeId('v')
+LOAN = lv_tags.LoanTag(5, V, NodeName('b@x'), LvUuid('lv'), GroupUuid('g'),
+                       'iqn.i', Bytes(1))
 
 PORTALS = ('192.0.2.7:3260', '[2001:db8::7]:3260', '[fe80::1]:860')
 
@@ -62,12 +71,10 @@ class TagTest(base.TestCase):
                 self.assertLess(len(text), 1024)
 
     def test_borrower_is_a_location_of_the_row(self) -> None:
-        tag = lv_tags.LoanTag(3, 'v', 'b.example.org@x', 'lv', 'g', 'iqn.i',
-                              Bytes(1))
+        tag = dataclasses.replace(LOAN, node=NodeName('b.example.org@x'))
         found = lv_tags.parse_tag(lv_tags.print_tag(tag))
         assert isinstance(found, lv_tags.LoanTag)
-        self.assertEqual(Location('b.example.org@x', 'lv'),
-                         found.borrower)
+        self.assertEqual(Location(tag.node, LvUuid('lv')), found.borrower)
 
     def test_secrets_are_not_in_tags(self) -> None:
         """H26: what a node cannot derive is in a tag, the secret is not."""
@@ -102,18 +109,19 @@ class TagsTest(base.TestCase):
             ['site', *(lv_tags.print_tag(tag) for tag in tags)])
 
     def test_sorted_by_meaning(self) -> None:
-        own = lv_tags.OwnTag(4, 'v')
-        lent = [lv_tags.LoanTag(5, 'v', 'b@x', lv, 'g', 'i', Bytes(1))
-                for lv in 'yz']
-        source = lv_tags.SourceTag('a@x', 'x', 'iqn', '192.0.2.1:3260', 1, 512)
+        own = lv_tags.OwnTag(4, V)
+        lent = [dataclasses.replace(LOAN, lv=LvUuid(lv)) for lv in 'yz']
+        source = lv_tags.SourceTag(NodeName('a@x'), LvUuid('x'), 'iqn',
+                                   '192.0.2.1:3260', Bytes(1), 512)
         found = self.parse(own, *lent, source)
         self.assertEqual((own, None, source, tuple(lent)),
                          (found.own, found.copy, found.source, found.lent))
         self.assertEqual((4, 'v'), (found.generation, found.volume))
 
     def test_a_lv_may_be_several_snapshots(self) -> None:
-        own = lv_tags.OwnTag(4, 'v')
-        snaps = [lv_tags.SnapTag(1, name, 'v', 512) for name in 'st']
+        own = lv_tags.OwnTag(4, V)
+        snaps = [lv_tags.SnapTag(1, SnapshotId(name), V, Bytes(512))
+                 for name in 'st']
         found = self.parse(own, *snaps)
         self.assertEqual((tuple(snaps), 4, 'v'),
                          (found.snaps, found.generation, found.volume))
@@ -121,18 +129,18 @@ class TagsTest(base.TestCase):
 
     def test_two_of_a_kind(self) -> None:
         self.assertRaises(exceptions.CorruptRecord, self.parse,
-                          lv_tags.OwnTag(4, 'v'), lv_tags.OwnTag(5, 'v'))
+                          lv_tags.OwnTag(4, V), lv_tags.OwnTag(5, V))
 
     def test_a_copy_is_no_proof_of_its_generation(self) -> None:
-        found = self.parse(lv_tags.CopyTag(5, 'v'))
+        found = self.parse(lv_tags.CopyTag(5, V))
         self.assertEqual((4, 'v'), (found.generation, found.volume))
-        own = lv_tags.OwnTag(3, 'v')
-        found = self.parse(own, lv_tags.LoanTag(
-            5, 'v', 'b@x', 'y', 'g', 'i', Bytes(1)))
+        own = lv_tags.OwnTag(3, V)
+        found = self.parse(own, LOAN)
         self.assertEqual((4, 'v'), (found.generation, found.volume))
 
     def test_a_loan_to_another_volume_is_about_that_one(self) -> None:
-        other = lv_tags.LoanTag(6, 'another', 'b@x', 'y', 'g', 'i', Bytes(1))
-        found = self.parse(lv_tags.OwnTag(1, 'v'), other)
+        other = dataclasses.replace(LOAN, generation=6,
+                                    volume=VolumeId('another'))
+        found = self.parse(lv_tags.OwnTag(1, V), other)
         self.assertEqual((1, 'v'), (found.generation, found.volume))
         self.assertIsNone(self.parse(other).volume)

@@ -12,6 +12,7 @@ from tests.unit.fake import database  # noqa: F401  registers the objects
 
 from cinder_dmclone import driver  # noqa: E402
 from cinder_dmclone import exceptions  # noqa: E402
+from cinder_dmclone.location import VolumeId  # noqa: E402
 
 VOLUME = '70000000-0000-4000-8000-000000000001'
 SNAPSHOT: typing.Any = types.SimpleNamespace(
@@ -26,12 +27,14 @@ class RefusalTest(base.TestCase):
             driver.DMCloneVolumeDriver)
 
     def test_each_names_the_volume(self) -> None:
-        for call, kind in (
+        calls: typing.Iterable[tuple[typing.Callable[[], None],
+                                     type[Exception]]] = (
                 (lambda: self.driver.revert_to_snapshot(
                     None, types.SimpleNamespace(id=VOLUME), SNAPSHOT),
                  exceptions.NoRevert),
                 (lambda: self.driver.unmanage_snapshot(SNAPSHOT),
-                 exceptions.UnmanageRefused)):
+                 exceptions.UnmanageRefused))
+        for call, kind in calls:
             with self.subTest(kind.__name__), (
                     self.assertRaisesRegex(kind, VOLUME)):
                 call()
@@ -47,7 +50,7 @@ class LeftTest(base.CloudTestCase):
         self.assert_settled()
 
     def test_a_volume_that_was_not_cloned_can_be_deleted(self) -> None:
-        volume = str(uuid.uuid4())
+        volume = VolumeId(str(uuid.uuid4()))
         self.cloud.db.volume(volume, f'{self.a.name}#pool',
                              status='error_deleting')
         self.cloud.delete(volume)

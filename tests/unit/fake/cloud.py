@@ -226,8 +226,9 @@ class Cloud:
         self.before: typing.Callable[[ports.Call], None] = (
             lambda call: None)
         self.after: typing.Callable[[ports.Call], None] = lambda call: None
-        self.nodes = {f'{host}@{BACKEND}': self.make_node(host, **options)
-                      for host in hosts}
+        self.nodes: typing.Mapping[str, Node] = {
+            f'{host}@{BACKEND}': self.make_node(host, **options)
+            for host in hosts}
         for node in self.nodes:
             self.db.service(node)
 
