@@ -8,7 +8,10 @@ import typing
 
 from lab import FAULTY_DRIVER, logs
 from lab.api import connector
+from lab.attached import AttachedVolume
+from lab.volume import CONF
 from tests.functional import base
+from tests.functional import environment
 
 BLOCKS = base.GIB // 4096
 GROUP = 'cinder-volumes'
@@ -115,7 +118,8 @@ class BadInputTest(base.FunctionalTest):
             if pool['name'].startswith('node2@')
             and pool['capabilities']['free_capacity_gb'] > 50])
 
-    def test_no_room_on_the_destination(self) -> None:
+    def _fill(self) -> str:
+        """Leave no room on node 2; the LV that takes it."""
         filler = f'{GROUP}/filler'
         # The tests after this one need it.
         self.addCleanup(self._wait_room)
@@ -123,6 +127,40 @@ class BadInputTest(base.FunctionalTest):
                         check=False)
         self.node2.run('lvcreate -qy -Wn -Zn -an -l 100%FREE -n filler '
                        f'{GROUP}')
+        return filler
+
+    @environment.only_long
+    def test_a_server_on_a_full_node_is_served(self) -> None:
+        """``dmclone_no_room = serve``: from where the volume is."""
+        self.addCleanup(self._restart)
+        self.node1.volume.kill()
+        self.node1.run(['sed', '-i', '/^\\[dmclone\\]/a '
+                        'dmclone_no_room = serve', CONF])
+        self.node1.volume.start()
+        self.node1.volume.wait_up()
+        self._wait_reporting([self.node1])
+        self._fill()
+        attachment = self.lab.reserve(self.subject)
+        info = self.lab.connect(attachment, 2)
+        self.assertEqual('iscsi', info['driver_volume_type'])
+        self.lab.complete(attachment)
+        self.addCleanup(base.logout, self.node2, info)
+        at = AttachedVolume(attachment, self.subject, self.node2,
+                            base.login(self.node2, info))
+        self.assertEqual('', self.contents.blocks_difference(at))
+        self.contents.write(at, 5, 40, 3)
+        self.assertEqual('node1', self.row(self.subject).node)
+        base.logout(self.node2, info)
+        self.lab.detach_volume(attachment)
+        self.assertEqual('', self.contents.blocks_difference(
+            self.attach(self.subject, self.node1)))
+
+    def _restart(self) -> None:
+        self.node1.volume.kill()
+        self.start_services(self.node1)
+
+    def test_no_room_on_the_destination(self) -> None:
+        filler = self._fill()
         attachment = self.lab.reserve(self.subject)
         self.assert_refused(attachment, 'node2@dmclone',
                             'has not enough room', '0 are free')

@@ -16,8 +16,10 @@ EXAMINED = 100
 
 # Tests that move volumes about in every way there is.
 SCENARIOS = ('relocation.test_relocation', 'relocation.test_chain',
-             'relocation.test_migration', 'service.test_host_names',
-             'service.test_service', 'test_exchange')
+             'relocation.test_migration', 'relocation.test_cut',
+             'relocation.test_birth', 'service.test_host_names',
+             'service.test_service', 'service.test_snapshots',
+             'test_exchange')
 
 
 class FleetTest(unittest.TestCase):
@@ -38,7 +40,9 @@ class FleetTest(unittest.TestCase):
         sent = self.fleet.statements()
         # All that there is to be sent is among it.
         for kind in ('SELECT volumes.', 'SELECT volume_attachment.',
-                     'SELECT services.', 'UPDATE volumes SET provider_id',
+                     'SELECT services.', 'SELECT snapshots.',
+                     'UPDATE snapshots SET provider_id',
+                     'UPDATE volumes SET provider_id',
                      'UPDATE volumes SET _name_id', 'INSERT INTO messages',
                      'SELECT driver_initiator_data.',
                      'INSERT INTO driver_initiator_data'):

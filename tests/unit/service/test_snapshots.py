@@ -233,8 +233,8 @@ class MovedTest(SnapshotTestCase):
         self.create()
         self.cloud.settle()
         for found in records.SnapshotStore().find(
-                [row.id for row in self.cloud.db.all(
-                    models.Snapshot)]):
+                [row.id for row in self.cloud.db.all(models.Snapshot)
+                 if row.volume_id == self.volume]):
             self.delete(found.id)
         self.cloud.delete(self.volume)
         self.cloud.settle()
