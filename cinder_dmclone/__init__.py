@@ -46,5 +46,8 @@ Where to look:
 * Who is asking, and how is it served? ``service/attach_policy.py``
 * How long may an attach take? ``deadlines.py``
 * What makes a copy the volume? ``commit`` in ``database/volumes.py``
+* How is a snapshot made of what a server writes? ``relocation/cut.py``
+* When does a snapshot no longer need an LV? ``reconcile/pins.py``
+* How does a clone begin? ``relocation/birth.py``
 * Where does a server go? ``nova/planning.py``
 """
