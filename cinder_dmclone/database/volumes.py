@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ``volumes`` row: read whole, changed by compare-and-swap only.
 
-Five changes exist, each one UPDATE: *offer*, *renew*, *withdraw*, *commit*
-and *complete*; a commit may pin a snapshot in the same transaction. A change
+Seven changes exist, each one UPDATE: *offer*, *renew*, *withdraw*, *commit*
+and *complete* of a volume, *begin* and *bear* of a new one; a commit may pin a
+snapshot in the same transaction. A change
 whose answer was lost is read back. That it was made is then known; that it
 was not is known only of one that can be made no more, for the COMMIT may
 still be on its way.

@@ -197,6 +197,35 @@ class Prepare(Request[str]):
             self.user, self.password)
 
 
+@dataclasses.dataclass(frozen=True)
+class HandOver(Request[None]):
+    """Make the copy, on a node of this pool, the volume: a server writes."""
+
+    part = deadlines.HAND_OVER_PART
+    lock = Lock.SHORT
+
+    volume: VolumeId
+    copy: Location
+    pool: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Discard(Request[None]):
+    """Destroy a copy of yours whose offer was withdrawn."""
+
+    lock = Lock.SHORT
+
+    volume: VolumeId
+    lv: LvUuid
+
+
+@dataclasses.dataclass(frozen=True)
+class Notify(Request[None]):
+    """Look at a volume soon. It may be lost, and waits in a queue for ever."""
+
+    volume: VolumeId
+
+
 # -- a birth ----------------------------------------------------------------
 
 @dataclasses.dataclass(frozen=True)
@@ -237,37 +266,6 @@ class Lend(Request[Lent]):
     copy: Location
     group: GroupUuid
     initiator: str
-
-
-# -- a live migration -------------------------------------------------------
-
-@dataclasses.dataclass(frozen=True)
-class HandOver(Request[None]):
-    """Make the copy, on a node of this pool, the volume: a server writes."""
-
-    part = deadlines.HAND_OVER_PART
-    lock = Lock.SHORT
-
-    volume: VolumeId
-    copy: Location
-    pool: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Discard(Request[None]):
-    """Destroy a copy of yours whose offer was withdrawn."""
-
-    lock = Lock.SHORT
-
-    volume: VolumeId
-    lv: LvUuid
-
-
-@dataclasses.dataclass(frozen=True)
-class Notify(Request[None]):
-    """Look at a volume soon. It may be lost, and waits in a queue for ever."""
-
-    volume: VolumeId
 
 
 # -- for the volume's home --------------------------------------------------

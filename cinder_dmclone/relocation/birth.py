@@ -51,7 +51,8 @@ def begin(world: World, row: rows.Row) -> rows.Row:
 
     The caller holds the new volume's lock, here and in what follows.
 
-    :raises CannotBear: if there is no room
+    :raises CannotBear: if dm-clone cannot copy so much
+    :raises NoRoom: if there is no room
     :raises RowChanged: if it is not being made here any more
     :raises DatabaseAway: if the outcome is not known
     """
