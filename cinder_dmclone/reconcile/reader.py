@@ -55,15 +55,18 @@ class Reader:
         wanted = {tag.snapshot for stack in stacks for tag in stack.tags.snaps}
         return self._world.snapshots.find(wanted) if wanted else []
 
-    def facts(self, stack: state.Stack,
-              found: observed.Rows) -> observed.Facts:
-        """What is known of one stack, without what others may say."""
+    def facts(self, stack: state.Stack, found: observed.Rows,
+              stack_of: typing.Callable[[LvUuid], state.Stack]
+              ) -> observed.Facts:
+        """What is known of one stack, without what others may say.
+
+        :param stack_of: gives that of another LV of this node
+        """
         node = self._world.settings.node
         row, rivals = observed.pick_row(stack, node, found.of(stack))
         now = self._world.clock.monotonic()
         source = stack.tags.source
-        lender = (inspect.refresh(self._world.host, source.lv)
-                  if source and source.local else None)
+        lender = stack_of(source.lv) if source and source.local else None
         return observed.Facts(
             node, stack, row, rivals, borrowers=found.borrowers(stack),
             lender=lender, snapshots=found.snapshots(stack),
@@ -77,6 +80,9 @@ class Reader:
         :param volume: id of a row that may be its
         :param answers: those of peers that were asked
         """
-        stack = inspect.refresh(self._world.host, lv)
+        def refresh(of: LvUuid) -> state.Stack:
+            return inspect.refresh(self._world.host, of)
+
+        stack = refresh(lv)
         return dataclasses.replace(
-            self.facts(stack, self.rows([stack], volume)), **answers)
+            self.facts(stack, self.rows([stack], volume), refresh), **answers)

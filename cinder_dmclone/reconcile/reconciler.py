@@ -179,7 +179,7 @@ class Reconciler:
                     # What called for a look may have come after the last one.
                     self._schedule.enqueue_after(lv)
                 del enqueued[lv]
-        self._hand_out(self._decide_all(enqueued), enqueued, now)
+        self._hand_out(self._decide_all(enqueued, collected), enqueued, now)
 
     def _hand_out(self, decisions: dict[LvUuid, Decision],
                   stacks: dict[LvUuid, state.Stack], now: float) -> None:
@@ -202,11 +202,18 @@ class Reconciler:
                 self._workers.put(stacks[lv],
                                   workers.lane(decision, stacks[lv]))
 
-    def _decide_all(self, stacks: dict[LvUuid, state.Stack]) -> dict[
-            LvUuid, Decision]:
-        """Decide about stacks with one query; this only enqueues."""
+    def _decide_all(self, stacks: dict[LvUuid, state.Stack],
+                    collected: dict[LvUuid, state.Stack]) -> dict[
+                        LvUuid, Decision]:
+        """Decide about stacks with one query; this only enqueues.
+
+        :param collected: all that this node has
+        """
+        def stack_of(lv: LvUuid) -> state.Stack:
+            return collected.get(lv) or state.Stack(lv)
+
         found = self._reader.rows(stacks.values())
-        return {lv: decide.decide(self._reader.facts(stack, found))
+        return {lv: decide.decide(self._reader.facts(stack, found, stack_of))
                 for lv, stack in stacks.items()}
 
     def _work_and_plan(self, stack: state.Stack,
