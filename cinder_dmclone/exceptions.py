@@ -115,6 +115,10 @@ class DatabaseAway(DMCloneException):
                "changed; the node settles it when the database is back.")
 
 
+class DatabaseSilent(DMCloneException):
+    message = "The database does not answer: %(reason)s."
+
+
 class RowChanged(DMCloneException):
     message = ("Volume %(volume)s is no longer as this node found it "
                "(%(step)s): %(reason)s. Try again.")

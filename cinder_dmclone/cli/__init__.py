@@ -24,10 +24,14 @@ _COMMANDS = {
                   'keep what is on its disks; "activate" brings them up '
                   'again. Refused while anybody uses one, or cinder-volume '
                   'runs.',
+    'list': 'Show each volume of the cloud that is on its way, from the '
+            'database alone: where it is, and what it waits for. Reads the '
+            'rows of all volumes once.',
     'status': "Show each of the driver's logical volumes on this node: what "
               'it is, how much of it has arrived, whether the lender can be '
               'reached, and who uses it. Asks no other node.',
 }
+_WITH_JSON = ('list', 'status')
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -41,8 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f'cinder-dmclone: {arguments.command} needs what cinder-volume '
               f'has installed: {error} in {sys.prefix}', file=sys.stderr)
         return 2
-    return backends.run(arguments.command, arguments.config_file or [],
-                        arguments.backend or [])
+    return backends.run(arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,8 +60,11 @@ def _parser() -> argparse.ArgumentParser:
                                      metavar='COMMAND')
     install_files.add_to(commands)
     for name, what in _COMMANDS.items():
-        _add_backends(commands.add_parser(name, help=what, description=what),
-                      argparse.SUPPRESS)
+        command = commands.add_parser(name, help=what, description=what)
+        _add_backends(command, argparse.SUPPRESS)
+        if name in _WITH_JSON:
+            command.add_argument('--json', action='store_true',
+                                 help='for programs')
     return parser
 
 

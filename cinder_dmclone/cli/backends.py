@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import shlex
@@ -22,7 +23,7 @@ from oslo_privsep import priv_context
 from tooz import coordination as tooz
 
 from cinder_dmclone.cli import check
-from cinder_dmclone.cli import status
+from cinder_dmclone.cli import show
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
 from cinder_dmclone import locks
@@ -60,15 +61,15 @@ def configured(backends: typing.Collection[str]
             yield config, NodeName(f'{here}@{name}')
 
 
-def run(command: str, config_files: list[str],
-        backends: list[str]) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Run one of the commands; returns its exit status."""
+    command = arguments.command
     logging.register_options(CONF)
     # What is said on the other is for whoever has called this.
     CONF.set_default('use_stderr', True)
     logging.set_defaults(default_log_levels=[
         *logging.get_default_log_levels(), 'oslo.privsep.daemon=WARN'])
-    words = [word for name in config_files
+    words = [word for name in arguments.config_file or ()
              for word in ('--config-file', name)]
     try:
         CONF(words, project='cinder', version=version.version_string())
@@ -77,7 +78,7 @@ def run(command: str, config_files: list[str],
     logging.setup(CONF, 'cinder')
     objects.register_all()
     priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
-    found = list(configured(backends))
+    found = list(configured(arguments.backend or ()))
     if not found:
         return fail('no backend in cinder.conf uses this driver', 1)
     if command == 'check':
@@ -88,8 +89,11 @@ def run(command: str, config_files: list[str],
     except OSError as error:
         return fail(f'{error.filename}: {error.strerror}; run it as root or '
                     'as the user of cinder-volume')
-    if command == 'status':
-        return max(_try(_status, world) for world in worlds)
+    if command in ('list', 'status'):
+        # Whoever looks at a screen is told at once that it is away.
+        CONF.set_default('max_retries', 1, 'database')
+        CONF.set_default('retry_interval', 1, 'database')
+        return show.run(command, worlds, arguments.json)
     try:
         with _locks():
             if command == 'activate':
@@ -167,9 +171,3 @@ def _tell(problems: typing.Iterable[tuple[str, str]]) -> int:
         failed = 1
         print(f'{lv}: {why}', file=sys.stderr)
     return failed
-
-
-def _status(world: World) -> int:
-    for line in status.lines(world.host):
-        print(line)
-    return 0

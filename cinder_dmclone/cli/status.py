@@ -1,36 +1,110 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node has, one line for each LV."""
+"""What a node has, for people one line for each LV, for programs JSON."""
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import typing
+
+from oslo_utils import units
 
 from cinder_dmclone.host.dm import status
 from cinder_dmclone import names
-from cinder_dmclone.ports import Host
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import state
+from cinder_dmclone.world import World
+
+# Between the two looks that tell how fast a copy arrives.
+SECONDS = 1.0
 
 _BAD = {status.Mode.RO: 'read-only', status.Mode.FAIL: 'failed'}
+_BAR = 20
 
 
-def lines(host: Host) -> typing.Iterator[str]:
-    """Describe every LV of ours on this node, from its disks and kernel."""
-    for lv, stack in sorted(inspect.collect(host).items()):
-        yield f'{lv}  {describe(stack)}'
+@dataclasses.dataclass(frozen=True)
+class Hydration:
+    """How much of an LV has arrived from its lender.
+
+    :ivar copied: bytes
+    :ivar size: bytes in all
+    :ivar rate: bytes that arrive in a second now
+    :ivar path: whether the lender can be reached
+    """
+
+    copied: int
+    size: int
+    rate: int
+    path: bool
+
+    @property
+    def seconds_left(self) -> int | None:
+        """If it goes on like this; None while nothing arrives."""
+        return ((self.size - self.copied) // self.rate
+                if self.rate and self.path else None)
 
 
-def describe(stack: state.Stack) -> str:
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """One LV of this node."""
+
+    stack: state.Stack
+    hydration: Hydration | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """What somebody should look at; None if all is well."""
+        if self.stack.unreadable:
+            return _role(self.stack)
+        if self.hydration and not self.hydration.path:
+            return _error(self.stack) or 'NO PATH'
+        return _error(self.stack)
+
+
+def look(world: World) -> list[Seen]:
+    """Every LV of ours on this node, from its disks and kernel.
+
+    Takes a second while anything hydrates: its rate is of two looks.
+    """
+    before = now = inspect.collect(world.host)
+    began = world.clock.monotonic()
+    if any(_hydrates(stack) for stack in before.values()):
+        world.clock.sleep(SECONDS)
+        now = inspect.collect(world.host)
+    seconds = world.clock.monotonic() - began
+    return [Seen(stack, _hydration(before.get(lv), stack, seconds))
+            for lv, stack in sorted(now.items())]
+
+
+def _hydrates(stack: state.Stack) -> bool:
+    return bool(stack.clone and stack.clone.total)
+
+
+def _hydration(before: state.Stack | None, now: state.Stack,
+               seconds: float) -> Hydration | None:
+    if not now.clone or not now.clone.total:
+        return None
+    region = now.clone.region_size.to_bytes()
+    was = (before.clone.hydrated if before and before.clone
+           else now.clone.hydrated)
+    arrived = max(int(now.clone.hydrated) - int(was), 0) * int(region)
+    return Hydration(
+        copied=int(now.clone.hydrated) * int(region),
+        size=int(now.clone.total) * int(region), path=now.has_path,
+        rate=int(arrived / seconds) if seconds else 0)
+
+
+# -- for people -------------------------------------------------------------
+
+def describe(seen: Seen) -> str:
     """One LV in words: its role, its hydration, who uses it."""
+    stack, hydration = seen.stack, seen.hydration
     words = [_role(stack)]
     words += [f'snapshot {tag.snapshot} of volume {tag.volume}'
               for tag in stack.tags.snaps]
-    if stack.clone and stack.clone.mode is not status.Mode.RW:
-        words.append(f'ERROR: its clone is {_BAD[stack.clone.mode]}')
-    if stack.clone and stack.clone.total:
-        done = 100 * stack.clone.hydrated // stack.clone.total
-        path = 'path up' if stack.source and stack.source.usable else 'NO PATH'
-        words.append(f'hydrated {done} % ({path})')
+    words += filter(None, [_error(stack)])
+    if hydration:
+        words += _progress(stack, hydration)
     for name in stack.of_kind(*names.CONSUMERS):
         use = 'open' if stack.is_open(name) else 'closed'
         words.append(f'{name.kind.value} {use}')
@@ -52,3 +126,65 @@ def _role(stack: state.Stack) -> str:
     if tags.own:
         return f'volume {tags.own.volume} generation {tags.own.generation}'
     return 'no tags'
+
+
+def _error(stack: state.Stack) -> str | None:
+    clone = stack.clone
+    if clone and clone.mode is not status.Mode.RW:
+        return f'ERROR: its clone is {_BAD[clone.mode]}'
+    return None
+
+
+def _progress(stack: state.Stack, hydration: Hydration) -> list[str]:
+    done = 100 * hydration.copied // hydration.size
+    bar = ('=' * (done * _BAR // 100)).ljust(_BAR)
+    path = 'path up' if hydration.path else 'NO PATH'
+    lender = stack.tags.hydrates_from
+    source = f' from {lender}' if lender else ''
+    words = [f'hydrated [{bar}] {done} %{source} ({path})']
+    if hydration.seconds_left is not None:
+        left = datetime.timedelta(seconds=hydration.seconds_left)
+        rate = round(hydration.rate / units.Mi, 1)
+        words.append(f'{rate} MiB/s, {left} left')
+    return words
+
+
+# -- for programs -----------------------------------------------------------
+
+def as_json(seen: Seen) -> dict[str, typing.Any]:
+    """One LV as the page of the command has it."""
+    stack, hydration = seen.stack, seen.hydration
+    own = stack.tags.own
+    return {
+        'lv': stack.lv,
+        'size': stack.data and int(stack.data.size),
+        'role': _json_role(stack),
+        'volume': stack.tags.volume,
+        'generation': own and own.generation,
+        'lender': _text(stack.tags.hydrates_from),
+        'lent_to': [str(tag.borrower) for tag in stack.tags.lent],
+        'snapshots': [tag.snapshot for tag in stack.tags.snaps],
+        'hydration': hydration and {
+            **dataclasses.asdict(hydration),
+            'seconds_left': hydration.seconds_left},
+        'consumers': [
+            {'kind': name.kind.value, 'open': stack.is_open(name)}
+            for name in stack.of_kind(*names.CONSUMERS)],
+        'problem': seen.problem,
+    }
+
+
+def _json_role(stack: state.Stack) -> str:
+    tags = stack.tags
+    if stack.unreadable:
+        return 'unreadable'
+    if tags.copy:
+        return 'copy'
+    if tags.past or tags.own and any(
+            tag.volume == tags.own.volume for tag in tags.lent):
+        return 'past'
+    return 'volume' if tags.own else 'unknown'
+
+
+def _text(found: object) -> str | None:
+    return None if found is None else str(found)

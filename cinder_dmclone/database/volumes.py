@@ -90,6 +90,26 @@ class RowStore:
             sa.or_(volume._name_id.in_(wanted), volume.id.in_(wanted))),
             wanted)
 
+    @reads
+    def moving(self) -> list[rows.Row]:
+        """The rows of all living volumes whose record names another LV.
+
+        For a command of an operator: no index has that, and the rows of all
+        living volumes are read. It has those of other backends, too.
+
+        :raises DatabaseSilent: if the database does not answer
+        """
+        volume = models.Volume
+        try:
+            return self._query(sa.and_(
+                volume.deleted == sa.false(),
+                sa.or_(*(volume.provider_id.contains(f';{field}=')
+                         for field in ('from', 'offer')))))
+        except changes.AWAY as error:
+            # What follows is a link to SQLAlchemy's manual.
+            raise exceptions.DatabaseSilent(
+                reason=str(error).partition('\n')[0]) from error
+
     def _read(self, condition: sa.ColumnElement,
               wanted: typing.Iterable[str]) -> list[rows.Row]:
         try:

@@ -73,11 +73,13 @@ class BootTest(base.FunctionalTest):
                  'count=1', 'iflag=direct', 'status=none']) as read:
             self.wait('the read to wait', lambda: 'D' in self.node2.run(
                 'ps -C dd -o stat=', check=False).stdout)
-            text = self.node2.volume.cli('status').stdout
+            # It has something to complain of.
+            text = self.node2.volume.cli('status', check=False).stdout
             self.assertIn(f'volume {resting} generation 1, front closed',
                           text)
             self.assertRegex(text, f'volume {volume} generation 2, hydrated '
-                             r'\d+ % \(NO PATH\), front open')
+                             r'\[=* *\] \d+ % from node1@dmclone/'
+                             rf'{volume} \(NO PATH\), front open')
             self.assertIn(f'{lv}  copy for volume {waiting}, not committed',
                           text)
             self.assertIsNone(read.poll())
@@ -143,6 +145,9 @@ class BootTest(base.FunctionalTest):
         self.assertIn(f'{old}  lent to node2@dmclone/'
                       f'{self.row(volume).lv}',
                       self.node1.volume.cli('status').stdout)
+        self.assertEqual(
+            f'{volume}  node2@dmclone  in-use, hydrates from '
+            f'node1@dmclone/{old}\n', self.node1.volume.cli('list').stdout)
         # The copying goes on; only its end needs the lender's service.
         self.release(at, self.node1)
         self.wait_complete(volume)

@@ -33,14 +33,14 @@ from cinder_dmclone import cli
 sys.exit(cli.main(sys.argv[1:]))
 '''
 PROGRAM = '''
-from cinder_dmclone.cli import backends
+from cinder_dmclone.cli import show
 
-def show(world):
+def status(world):
     settings = world.settings
-    print(settings.node, world.host.group.name, settings.budget)
-    return 0
+    group = world.host.group.name
+    return [(f'{settings.node} {group} {settings.budget}', {})], 0
 
-backends._status = show
+show._READ['status'] = status
 ''' + MAIN
 
 # The first backend has lost its volume group; the second takes a lock.

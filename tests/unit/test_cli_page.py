@@ -10,6 +10,8 @@ import typing
 
 from cinder_dmclone import cli
 from cinder_dmclone.cli import install_files
+from cinder_dmclone.cli import moves
+from cinder_dmclone.cli import show
 from cinder_dmclone.cli import status
 from cinder_dmclone.files import install
 from cinder_dmclone import names
@@ -87,34 +89,43 @@ class PageTest(base.TestCase):
         self.assertEqual(set(), {
             word for word in said if f'``{word}``' not in section})
 
-    def test_words_of_status(self) -> None:
-        """Each kind of LV and each thing that a line may say."""
-        section = ' '.join(sections()['cinder-dmclone status'].split())
-        code = ast.parse((ROOT / 'cinder_dmclone/cli/status.py').read_text())
-        words = {part.value.strip(' %(,:') for node in ast.walk(code)
-                 if isinstance(node, ast.FunctionDef)
-                 for line in node.body[bool(ast.get_docstring(node)):]
-                 for part in ast.walk(line)
-                 if isinstance(part, ast.Constant)
-                 and isinstance(part.value, str)} - {'', ')'}
-        self.assertGreater(len(words), 10)
-        self.assertEqual(set(), {
-            word for word in (*words, *status._BAD.values())
-            if word not in section})
+    def test_words(self) -> None:
+        """Each kind of LV, each thing that a line may say, each field."""
+        for module, command, constants in (
+                ('status', 'status', status._BAD.values()),
+                ('moves', 'list', moves._OFFERED.values())):
+            words = self.words(module) | set(constants)
+            self.assertGreater(len(words), 10)
+            section = ' '.join((
+                sections()[f'cinder-dmclone {command}']
+                + PAGE.partition('.. _json:')[2]).split())
+            self.assertEqual(set(), {
+                word for word in words if word not in section}, command)
         for kind in names.CONSUMERS:
-            self.assertRegex(section, rf'``{kind.value}\b')
+            self.assertRegex(PAGE, rf'``{kind.value}\b')
+
+    def words(self, module: str) -> set[str]:
+        """The texts in the functions of a module."""
+        path = ROOT / f'cinder_dmclone/cli/{module}.py'
+        return {part.value.strip(' %(,:[]')
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.FunctionDef)
+                for line in node.body[bool(ast.get_docstring(node)):]
+                for part in ast.walk(line)
+                if isinstance(part, ast.Constant)
+                and isinstance(part.value, str)} - {'', ')', '='}
 
 
 class ExampleTest(base.CloudTestCase):
 
     hosts = ('node1', 'node2')
 
-    def lines(self, *nodes: typing.Any) -> list[str]:
+    def lines(self, *nodes: typing.Any, command: str = 'status') -> list[str]:
         """What the command prints on each of the nodes."""
         return [line for node in nodes
-                for line in status.lines(node.process.world.host)]
+                for line, _ in show._READ[command](node.process.world)[0]]
 
-    def test_status(self) -> None:
+    def test_lines(self) -> None:
         examples = [line.strip() for line in PAGE.splitlines()
                     if _UUID.match(line.strip())]
         at_rest = self.cloud.create(self.a)
@@ -126,6 +137,7 @@ class ExampleTest(base.CloudTestCase):
         self.b.mapper.open(path)
         self.cloud.settle(1)
         found = sorted(self.lines(self.a)) + self.lines(self.b)
+        found += self.lines(self.a, command='list')
         self.a.lose_power()
         found += self.lines(self.b)
         known = {self.volume: 'VOLUME', at_rest: 'OTHER',

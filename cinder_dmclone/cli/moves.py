@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which volumes of the cloud are on their way, as the database has it."""
+
+from __future__ import annotations
+
+import typing
+
+from cinder_dmclone.database import rows
+from cinder_dmclone.reconcile import observed
+from cinder_dmclone.world import World
+
+
+def look(world: World) -> list[rows.Row]:
+    """The rows of all volumes of this backend that hydrate or are to move.
+
+    :raises DatabaseAway: if the database does not answer
+    """
+    return sorted((row for row in world.rows.moving()
+                   if not observed.foreign(row, world.settings.node)),
+                  key=lambda row: (row.node, row.id))
+
+
+def describe(row: rows.Row) -> str:
+    """One volume in words: where it is, what it waits for."""
+    words = [row.status]
+    if row.unreadable:
+        words.append(f'UNREADABLE: {row.unreadable}')
+        return ', '.join(words)
+    if row.source:
+        words.append(f'hydrates from {row.source}')
+    if row.offer:
+        words.append(f'{_OFFERED[_next(row)]} {row.offer}')
+    return ', '.join(words)
+
+
+_OFFERED = {'new': 'is made as', 'cut': 'goes on in', 'move': 'moves to'}
+
+
+def _next(row: rows.Row) -> str:
+    """What its offer is for."""
+    if row.status in rows.BEING_MADE:
+        return 'new'
+    assert row.offer is not None
+    return 'cut' if row.offer.node == row.node else 'move'
+
+
+def as_json(row: rows.Row) -> dict[str, typing.Any]:
+    """One volume as the page of the command has it."""
+    readable = not row.unreadable
+    return {
+        'volume': row.id,
+        'node': row.node,
+        'lv': row.lv,
+        'status': row.status,
+        'generation': row.generation if readable else None,
+        'lender': str(row.source) if readable and row.source else None,
+        'offer': str(row.offer) if readable and row.offer else None,
+        'offered_for': _next(row) if readable and row.offer else None,
+        'problem': row.unreadable,
+    }
