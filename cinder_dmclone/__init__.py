@@ -35,6 +35,7 @@ and never in a circle (``tests/unit/test_layers.py`` reads this map)::
     0 settings        what the operator chose
     0 releases        what Cinder's releases name differently
     0 exceptions      errors, and what to do about them
+    0 version         which release this is
     0 files           what the systems of a node read of ours, and where
 
 Where to look:

@@ -8,10 +8,10 @@ done or told at all.
 from __future__ import annotations
 
 import argparse
-from importlib import metadata
 import sys
 
 from cinder_dmclone.cli import install_files
+from cinder_dmclone import version
 
 # The others need Cinder, which takes a second to load, or is in a container.
 _COMMANDS = {
@@ -53,7 +53,8 @@ def _parser() -> argparse.ArgumentParser:
         prog='cinder-dmclone', description='What an operator does by hand on '
         'a node that has volumes.', epilog='Exit status: 0 if all '
         'is well, 1 if something is not, 2 if it could not be done or told.')
-    parser.add_argument('--version', action='version', version=_version(),
+    parser.add_argument('--version', action='version',
+                        version=version.version(),
                         help='print the version and exit')
     _add_backends(parser, None)
     commands = parser.add_subparsers(dest='command', required=True,
@@ -79,10 +80,3 @@ def _add_backends(parser: argparse.ArgumentParser,
                         default=default,
                         help='only this backend of cinder.conf; may be '
                         'repeated')
-
-
-def _version() -> str:
-    try:
-        return metadata.version('cinder-dmclone')
-    except metadata.PackageNotFoundError:
-        return 'not installed'

@@ -114,6 +114,10 @@ class Reconciler:
         elif again or not self._workers.hasten(lv, workers.Lane.WRITE):
             self.enqueue(lv, schedule.SOONEST if again else 0.0)
 
+    def attention(self) -> int:
+        """How many LVs were reported, and are as they were."""
+        return len(self._reported)
+
     def enqueue_all(self) -> None:
         """Look at everything in flight as soon as possible."""
         for lv in self._schedule:
@@ -166,6 +170,9 @@ class Reconciler:
         if not due and not everything:
             return
         collected = inspect.collect(world.host)
+        for lv in list(self._reported):
+            if lv not in collected:
+                self._reported.pop(lv, None)
         with self._wake:
             self._seen = {lv: stack for lv, stack in collected.items()
                           if stack.in_flight}

@@ -9,8 +9,11 @@ from cinder.common import constants
 from oslo_config import cfg
 from oslo_utils import units as oslo_units
 
+from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm
 from cinder_dmclone import names
+from cinder_dmclone.stack import lv_tags
+from cinder_dmclone import version as package
 from cinder_dmclone.world import World
 
 CONF = cfg.CONF
@@ -22,10 +25,14 @@ class Stats:
     Cinder asks every minute; an idle node forks no process for it.
     """
 
-    def __init__(self, world: World,
-                 configuration: typing.Any) -> None:
+    def __init__(self, world: World, configuration: typing.Any,
+                 attention: typing.Callable[[], int]) -> None:
+        """
+        :param attention: tells how many LVs somebody has to look at
+        """
         self._world = world
         self._configuration = configuration
+        self._attention = attention
         self._report: lvm.Report | None = None
 
     def get(self, version: str, filter_function: str | None,
@@ -46,6 +53,10 @@ class Stats:
             'total_volumes': len(report.lvs),
             # Who asks from there is on this node, see ``weights``.
             names.ADDRESSES: self._addresses(),
+            # The whole cloud in ``cinder get-pools --detail``.
+            **_moves(report),
+            'dmclone_attention': self._attention(),
+            'dmclone_version': package.version(),
             'location_info': f'dmclone:{settings.node}:{report.uuid}',
             'filter_function': filter_function,
             'goodness_function': goodness_function,
@@ -74,6 +85,20 @@ class Stats:
         if self._report is None or token != self._report.token:
             self._report = self._world.host.group.report()
         return self._report
+
+
+def _moves(report: lvm.Report) -> dict[str, int]:
+    """How many LVs hydrate here, and how many others need."""
+    hydrating = lent = 0
+    for lv in report.lvs.values():
+        try:
+            tags = lv_tags.Tags.parse(lv.tags)
+        except exceptions.CorruptRecord:
+            # The reconciler reports it: it is one of ``dmclone_attention``.
+            continue
+        hydrating += bool(tags.source)
+        lent += bool(tags.lent)
+    return {'dmclone_hydrating': hydrating, 'dmclone_lent': lent}
 
 
 def _gib(size: int) -> float:
