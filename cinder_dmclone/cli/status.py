@@ -180,9 +180,10 @@ def _json_role(stack: state.Stack) -> str:
         return 'unreadable'
     if tags.copy:
         return 'copy'
-    if tags.past or tags.own and any(
-            tag.volume == tags.own.volume for tag in tags.lent):
+    if tags.past:
         return 'past'
+    if tags.own and any(tag.volume == tags.own.volume for tag in tags.lent):
+        return 'lent'
     return 'volume' if tags.own else 'unknown'
 
 

@@ -83,7 +83,7 @@ class JsonTest(base.TestCase):
         lent = 'dmclone.1.lent/4/{}/b#x/y/g/iqn.1/512'
         for role, tags in (
                 ('volume', [own, snap]), ('volume', [own, lent.format('w')]),
-                ('past', [own, lent.format('v')]), ('past', [own, past, snap]),
+                ('lent', [own, lent.format('v')]), ('past', [own, past, snap]),
                 ('copy', [copy]), ('unknown', [])):
             stack = state.Stack(LV, tags=lv_tags.Tags.parse(tags))
             self.assertEqual(role, status.as_json(status.Seen(stack))['role'])
