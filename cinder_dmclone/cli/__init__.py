@@ -66,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
         if name in _WITH_JSON:
             command.add_argument('--json', action='store_true',
                                  help='for programs')
+    commands.choices['deactivate'].add_argument(
+        '--unused', action='store_true', help='what nobody uses goes, the '
+        'rest stays; for the end of a system')
     return parser
 
 

@@ -98,6 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
         with _locks():
             if command == 'activate':
                 return max(_try(_activate, world) for world in worlds)
+            if arguments.unused:
+                return max(_try(_put_away_unused, world) for world in worlds)
             return _put_away(worlds)
     except exceptions.ServiceRuns as error:
         return fail(f'{error.msg} Nothing was changed.', 1)
@@ -152,6 +154,11 @@ def _put_away(worlds: typing.Sequence[World]) -> int:
                 locks.Presence(world.settings.node).absent())
         return (max(_try(_refuse, world) for world in worlds)
                 or max(_try(_deactivate, world) for world in worlds))
+
+
+def _put_away_unused(world: World) -> int:
+    with locks.Presence(world.settings.node).absent():
+        return _deactivate(world)
 
 
 def _refuse(world: World) -> int:

@@ -67,8 +67,8 @@ def of_node(root: pathlib.Path,
         # Before the unit: whoever is interrupted goes on here.
         yield File(f'{UNITS}/multi-user.target.wants/cinder-dmclone.service',
                    target=f'/{_UNIT}')
-    yield File(_UNIT, re.sub('(?m)^ExecStart=cinder-dmclone',
-                             f'ExecStart={command}',
+    yield File(_UNIT, re.sub('(?m)^(ExecStart=|ExecStop=.* )cinder-dmclone ',
+                             rf'\g<1>{command} ',
                              _text('cinder-dmclone.service')))
 
 

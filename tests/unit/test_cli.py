@@ -59,13 +59,26 @@ def activate(world):
 activation.activate = activate
 '''
 
+PUT_AWAY = '''
+from cinder_dmclone.reconcile import deactivation
+
+deactivation.deactivate = lambda world: (
+    print('deactivated', world.host.group.name) or {})
+'''
+
 # The second backend has a volume that is in use.
 USED = '''
 from cinder_dmclone.reconcile import deactivation
 
 deactivation.in_use = lambda host: (
     ['volume x: in use'] if host.group.name == 'two' else [])
-deactivation.deactivate = lambda world: print(world)
+''' + PUT_AWAY
+
+# A volume of the first backend cannot be put away.
+STAYS = PUT_AWAY + '''
+put_away = deactivation.deactivate
+deactivation.deactivate = lambda world: (
+    {'lv': 'in use'} if world.host.group.name == 'one' else put_away(world))
 '''
 
 # cinder-volume works on the second backend, set up for the second time.
@@ -159,6 +172,33 @@ class CommandLineTest(base.TestCase):
             self.assertIn(f'{node}: "cinder-dmclone deactivate" has been at '
                           f'work on {node} for 0 seconds. Wait for its end, '
                           'then restart cinder-volume.', done.stderr)
+
+    def test_what_nobody_uses_is_deactivated_if_that_is_wanted(self) -> None:
+        done = self.call(USED + MAIN, 'deactivate', '--unused')
+        self.assertEqual((0, 'deactivated one\ndeactivated two\n'),
+                         (done.returncode, done.stdout))
+
+    def test_a_backend_that_works_is_left_and_others_are_put_away(
+            self) -> None:
+        """As when the system ends and cinder-volume does not."""
+        done = self.call(RUNNING + PUT_AWAY + MAIN, 'deactivate', '--unused')
+        self.assertEqual((1, 'deactivated one\n'),
+                         (done.returncode, done.stdout))
+        self.assertIn('other@second: cinder-volume works on other@second',
+                      done.stderr)
+        self.assertNotIn('Traceback', done.stderr)
+
+    def test_what_stays_is_told(self) -> None:
+        done = self.call(STAYS + MAIN, 'deactivate', '--unused')
+        self.assertEqual((1, 'deactivated two\n', 'lv: in use\n'),
+                         (done.returncode, done.stdout, done.stderr))
+
+    def test_no_service_starts_while_what_nobody_uses_is_deactivated(
+            self) -> None:
+        done = self.call(STARTING + MAIN, 'deactivate', '--unused')
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        self.assertIn('"cinder-dmclone deactivate" has been at work',
+                      done.stderr)
 
     def test_locks_that_cannot_be_had(self) -> None:
         """Without them cinder-volume might be changing the same volumes."""

@@ -175,6 +175,24 @@ class HydratingTest(Case):
         self.cloud.settle(3)
         self.assert_ends_well()
 
+    def test_one_that_is_open_is_left_as_it_is(self) -> None:
+        """What others do not use goes, and its reads go on to wait."""
+        other = self.cloud.create(self.b)
+        _, closed = self.cloud.attach(other, self.b)
+        self.b.mapper.open(self.path)
+        self.a.lose_power()
+        self.b.kill()
+        world = type(self.b.process)(self.b).world
+        before = {name: found for name, found in self.b.mapper.mapped.items()
+                  if name != closed.rpartition('/')[2]}
+        self.assertEqual({self.cloud.row(self.volume).lv},
+                         set(deactivation.deactivate(world)))
+        self.assertEqual(before, self.b.mapper.mapped)
+        name = str(names.source(self.cloud.row(self.volume).lv))
+        source = self.b.mapper.mapped[name].target
+        assert isinstance(source, table.Multipath)
+        self.assertTrue(source.queue)
+
     def test_the_lender_is_refused_while_it_is_read(self) -> None:
         line, = self.deactivate(self.a).values()
         self.assertIn(f'volume {self.volume}: /dev/mapper/dmclone-loan-',

@@ -199,8 +199,10 @@ class CommandTest(Case):
                                 '/opt/x/cinder-dmclone')):
             with mock.patch.object(sys, 'argv', [called]):
                 self.install()
-            self.assertIn(f'\nExecStart={wanted} activate\n',
-                          (self.root / UNIT).read_text())
+            text = (self.root / UNIT).read_text()
+            self.assertIn(f'\nExecStart={wanted} activate\n', text)
+            self.assertRegex(
+                text, f'(?m)^ExecStop=.* {wanted} deactivate --unused\'$')
 
 
 class RefusalTest(Case):

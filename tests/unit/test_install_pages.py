@@ -173,6 +173,8 @@ class PagesTest(base.TestCase):
         program, option, script = shlex.split(lines[1])
         self.assertEqual(('/bin/sh', '-c'), (program, option))
         self.assertIn('docker exec cinder_volume', script)
+        # The host has nothing to run.
+        self.assertEqual('', boot['Service']['ExecStop'])
 
     def test_kolla_volumes(self) -> None:
         values = self.load('kolla-ansible/globals.yml')

@@ -9,7 +9,9 @@ import fnmatch
 import importlib.metadata
 import pathlib
 import re
+import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 import typing
@@ -95,6 +97,29 @@ class SetupTestCase(unittest.TestCase):
         self.assertIn(f'{program} = ',
                       setup_cfg()['entry_points']['console_scripts'])
         self.assertEqual('activate', verb)
+
+    def test_nothing_waits_for_a_lender_when_the_system_ends(
+            self) -> None:
+        text = (FILES / 'cinder-dmclone.service').read_text()
+        stop, = re.findall('(?m)^ExecStop=(.*)', text)
+        shell, option, script = shlex.split(stop)
+        self.assertEqual(('/bin/sh', '-c'), (shell, option))
+        folder = pathlib.Path(self.enterContext(
+            tempfile.TemporaryDirectory()))
+        for name, does in ('systemctl', 'echo $STATE'), (
+                'cinder-dmclone', 'echo "$@"'):
+            (folder / name).write_text(f'#!/bin/sh\n{does}\n')
+            (folder / name).chmod(0o755)
+        for state, wanted in ('running', ''), (
+                'stopping', 'deactivate --unused\n'):
+            done = subprocess.run(
+                [shell, option, script], text=True, check=True,
+                stdout=subprocess.PIPE,
+                env={'PATH': f'{folder}:/usr/bin:/bin', 'STATE': state})
+            self.assertEqual(wanted, done.stdout)
+        # It stops first what it was started after.
+        self.assertIn('blk-availability.service', ' '.join(
+            re.findall('(?m)^After=(.*)', text)).split())
 
     def test_every_import_is_a_requirement(self) -> None:
         text = (ROOT / 'requirements.txt').read_text()
