@@ -71,7 +71,7 @@ AnyRequest = Request[typing.Any]
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """Who a borrower is, full or not; ``block`` as in ``Prepare``."""
+    """Who a borrower is, full or not; ``block`` as in ``Lent``."""
 
     pool: str
     group: GroupUuid
@@ -150,13 +150,43 @@ class Agree(Request[bool]):
     copy: Location
 
 
+@dataclasses.dataclass(frozen=True)
+class Lent:
+    """What a copy may read; without ``iqn`` it is on its own node.
+
+    :ivar size: in bytes; the LV may be larger
+    :ivar block: the logical block size in bytes
+    """
+
+    lender: Location
+    iqn: str
+    portal: str
+    size: units.Bytes
+    block: int
+    user: str
+    password: str = dataclasses.field(repr=False)
+
+    @property
+    def tag(self) -> lv_tags.SourceTag:
+        """What the copy says of it."""
+        return lv_tags.SourceTag(
+            self.lender.node, self.lender.lv, self.iqn, self.portal,
+            self.size, self.block)
+
+    @property
+    def source(self) -> initiator.Source:
+        """What the copy's node logs in to."""
+        return initiator.Source(
+            self.iqn, self.portal, self.lender.lv, self.size, self.block,
+            self.user, self.password)
+
+
 # -- a relocation -----------------------------------------------------------
 
 @dataclasses.dataclass(frozen=True)
 class Prepare(Request[str]):
     """Build a copy; the answer is the path of its front.
 
-    :ivar block: the logical block size in bytes
     :ivar group: uuid that the node's volume group must have
     :ivar front: whether a server waits for a front
     :ivar gated: whether writes to it have to wait
@@ -168,13 +198,7 @@ class Prepare(Request[str]):
     volume: VolumeId
     generation: int
     lv: LvUuid
-    lender: Location
-    iqn: str
-    portal: str
-    size: units.Bytes
-    block: int
-    user: str
-    password: str = dataclasses.field(repr=False)
+    lent: Lent
     group: GroupUuid
     front: bool
     gated: bool
@@ -182,19 +206,6 @@ class Prepare(Request[str]):
 
     def timeout(self, response_timeout: float) -> float:
         return self.seconds
-
-    @property
-    def tags(self) -> tuple[lv_tags.CopyTag, lv_tags.SourceTag]:
-        return (lv_tags.CopyTag(self.generation, self.volume),
-                lv_tags.SourceTag(
-                    self.lender.node, self.lender.lv, self.iqn, self.portal,
-                    self.size, self.block))
-
-    @property
-    def source(self) -> initiator.Source:
-        return initiator.Source(
-            self.iqn, self.portal, self.lender.lv, self.size, self.block,
-            self.user, self.password)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,23 +238,6 @@ class Notify(Request[None]):
 
 
 # -- a birth ----------------------------------------------------------------
-
-@dataclasses.dataclass(frozen=True)
-class Lent:
-    """What a new volume may read; without ``iqn`` it is on its own node.
-
-    :ivar size: in bytes; the LV may be larger
-    :ivar block: the logical block size in bytes
-    """
-
-    lender: Location
-    iqn: str
-    portal: str
-    size: units.Bytes
-    block: int
-    user: str
-    password: str = dataclasses.field(repr=False)
-
 
 @dataclasses.dataclass(frozen=True)
 class Lend(Request[Lent]):

@@ -25,7 +25,6 @@ from oslo_log import log as logging
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
-from cinder_dmclone.host.iscsi import initiator
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import SnapshotId
@@ -34,9 +33,7 @@ from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.relocation import room
-from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
-from cinder_dmclone.stack import exports
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
@@ -89,7 +86,6 @@ def lend(world: World, stack: Stack, size: units.Bytes,
     :raises PeerRefused: if the new volume's row does not ask for it, or if
         the LV is written
     """
-    settings = world.settings
     row = world.rows.get(asked.borrower)
     if (not row or row.deleted or row.offer != asked.copy
             or row.generation + 1 != asked.generation):
@@ -98,24 +94,12 @@ def lend(world: World, stack: Stack, size: units.Bytes,
         raise _refused(world, f'LV {stack.lv} is not put together')
     if stack.of_kind(*names.WRITERS):
         raise _refused(world, f'LV {stack.lv} is still written')
-    here = asked.copy.node == settings.node
-    tag = lv_tags.LoanTag(
-        asked.generation, asked.borrower, asked.copy.node, asked.copy.lv,
-        asked.group, '' if here else asked.initiator, size)
-    if tag not in stack.tags.lent:
-        world.host.group.retag(names.data_lv(stack.lv),
-                               add=[lv_tags.print_tag(tag)])
-        world.host.group.flush()
     # It must not lose on a power cut what the copy has already.
     consumers.flush(world.host, stack)
-    stack = lender.export(world, stack.lv, tag)
-    iqn = '' if here else exports.loan_iqn(world.host, stack, tag)
-    user, password = settings.credentials(iqn) if iqn else ('', '')
-    return messages.Lent(
-        lender=Location(settings.node, stack.lv), iqn=iqn,
-        portal='' if here else settings.portal, size=size,
-        block=world.host.group.report().block_size, user=user,
-        password=password)
+    here = asked.copy.node == world.settings.node
+    return lender.lend(world, stack.lv, lv_tags.LoanTag(
+        asked.generation, asked.borrower, asked.copy.node, asked.copy.lv,
+        asked.group, '' if here else asked.initiator, size))
 
 
 def _refused(world: World, reason: str) -> exceptions.PeerRefused:
@@ -142,16 +126,8 @@ def finish(world: World, row: rows.Row, lent: messages.Lent) -> rows.Row:
     if lent.size > size:
         raise _cannot(world, row, f'its source has {lent.size} bytes, more '
                       f'than its own {size}')
-    copy = lv_tags.CopyTag(row.generation + 1, row.id)
-    source = lv_tags.SourceTag(
-        lent.lender.node, lent.lender.lv, lent.iqn, lent.portal, lent.size,
-        lent.block)
-    if source.local:
-        clones.build_here(world.host, lv, copy, source, size)
-    else:
-        clones.build(world.host, lv, (copy, source), initiator.Source(
-            lent.iqn, lent.portal, lent.lender.lv, lent.size, lent.block,
-            lent.user, lent.password), front=False, size=size)
+    borrower.build(world, lv, lv_tags.CopyTag(row.generation + 1, row.id),
+                   lent, size)
     row = world.rows.bear(row, lent.lender)
     LOG.info('Volume %(volume)s begins as %(source)s.',
              {'volume': row.id, 'source': lent.lender})

@@ -18,6 +18,7 @@ from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 from cinder_dmclone.stack import teardown
 from cinder_dmclone.stack import write_gate
+from cinder_dmclone import units
 from cinder_dmclone.world import World
 
 
@@ -36,7 +37,7 @@ def prepare(world: World, copy: messages.Prepare) -> str:
     row = world.rows.get(copy.volume)
     if (not row or row.deleted or row.offer != here
             or row.generation + 1 != copy.generation
-            or row.owner != copy.lender):
+            or row.owner != copy.lent.lender):
         raise exceptions.PeerRefused(
             node=settings.node, what='to prepare a copy', reason='the '
             f'database does not offer {here}')
@@ -51,8 +52,9 @@ def prepare(world: World, copy: messages.Prepare) -> str:
             node=settings.node, what='to prepare a copy', reason='an '
             'earlier attempt with the same LV was interrupted')
     try:
-        clones.build(world.host, copy.lv, copy.tags, copy.source,
-                     copy.front)
+        build(world, copy.lv,
+              lv_tags.CopyTag(copy.generation, copy.volume), copy.lent,
+              copy.lent.size, copy.front)
         if copy.gated:
             stack = inspect.refresh(world.host, copy.lv)
             write_gate.prepare(world.host, stack)
@@ -65,6 +67,20 @@ def prepare(world: World, copy: messages.Prepare) -> str:
         with excutils.save_and_reraise_exception():
             teardown.teardown(world.host, inspect.refresh(world.host, copy.lv))
     return name.path
+
+
+def build(world: World, lv: LvUuid, copy: lv_tags.CopyTag,
+          lent: messages.Lent, size: units.Bytes, front: bool = False) -> None:
+    """Make a copy of what was lent, on this node or another.
+
+    :param size: its own, which may be more than what was lent
+    :raises LoginFailed, SourceMismatch: if the lender cannot be reached
+    """
+    if lent.tag.local:
+        clones.build_here(world.host, lv, copy, lent.tag, size)
+    else:
+        clones.build(world.host, lv, (copy, lent.tag), lent.source, front,
+                     size)
 
 
 def adopt(world: World, stack: state.Stack, row: rows.Row) -> None:

@@ -11,6 +11,7 @@ from oslo_log import log as logging
 from oslo_utils import excutils
 
 from cinder_dmclone.database import rows
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
@@ -21,6 +22,7 @@ from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import chain
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
@@ -74,7 +76,22 @@ def prepare_there(world: World, row: rows.Row, there: messages.Identity,
     """Lend to the offered copy and have it built; the path of its front."""
     assert row.offer is not None
     return world.peers.ask(row.offer.node,
-                           lender.lend(world, row, there, purpose))
+                           lend(world, row, there, purpose))
+
+
+def lend(world: World, row: rows.Row, there: messages.Identity,
+         purpose: rows.Purpose) -> messages.Prepare:
+    """Lend to the offered copy; what its node is to be asked."""
+    copy = row.offer
+    assert copy is not None
+    size = world.host.group.report().lvs[names.data_lv(row.lv)].size
+    tag = lv_tags.LoanTag(row.generation + 1, row.id, copy.node, copy.lv,
+                          there.group, there.initiator, size)
+    return messages.Prepare(
+        volume=row.id, generation=tag.generation, lv=copy.lv,
+        lent=lender.lend(world, row.lv, tag), group=there.group,
+        front=purpose.server, gated=purpose.gated,
+        seconds=world.settings.budget * deadlines.PREPARE_PART)
 
 
 def commit(world: World, row: rows.Row, pool: str,

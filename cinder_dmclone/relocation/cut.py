@@ -27,6 +27,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
+from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import lender
@@ -82,8 +83,7 @@ def cut(world: World, row: rows.Row,
     copy = Location(settings.node, LvUuid(str(uuid.uuid4())))
     row = world.rows.offer(row, copy, rows.Cut())
     with coordinator.undone(world, row):
-        tag = _lend(world, row, stack, pin)
-        made = _build(world, row, stack, tag)
+        made = _build(world, row, stack, _lend(world, row, stack, pin))
         row = world.rows.commit(row, rows.Owner(copy, settings.pool),
                                 rows.Cut(), pin)
     LOG.info('Volume %(volume)s goes on in %(lv)s.',
@@ -130,27 +130,20 @@ def _links(world: World, stack: Stack) -> int:
 
 
 def _lend(world: World, row: rows.Row, stack: Stack,
-          pin: snapshots.Pin | None) -> lv_tags.LoanTag:
+          pin: snapshots.Pin | None) -> messages.Lent:
     copy, group = row.offer, world.host.group
     assert copy is not None and stack.data is not None
-    tag = lv_tags.LoanTag(row.generation + 1, row.id, copy.node, copy.lv,
-                          group.report().uuid, '', stack.data.size)
-    tags: list[lv_tags.Tag] = [tag, *([pins.tag(pin)] if pin else [])]
-    group.retag(names.data_lv(row.lv),
-                add=[lv_tags.print_tag(found) for found in tags])
-    group.flush()
     # No flush reaches it any more if nobody is led over.
     consumers.flush(world.host, stack)
-    lender.export(world, stack.lv, tag)
-    return tag
+    tag = lv_tags.LoanTag(row.generation + 1, row.id, copy.node, copy.lv,
+                          group.report().uuid, '', stack.data.size)
+    return lender.lend(world, stack.lv, tag,
+                       *([pins.tag(pin)] if pin else []))
 
 
 def _build(world: World, row: rows.Row, stack: Stack,
-           tag: lv_tags.LoanTag) -> Stack:
-    assert stack.data is not None
-    source = lv_tags.SourceTag(
-        row.node, row.lv, '', '', stack.data.size,
-        world.host.group.report().block_size)
+           lent: messages.Lent) -> Stack:
+    assert row.offer is not None
     return clones.build_here(
-        world.host, tag.lv, lv_tags.CopyTag(tag.generation, row.id), source,
-        source.size, lv_tags.FrontTag(stack.known_as))
+        world.host, row.offer.lv, lv_tags.CopyTag(row.generation + 1, row.id),
+        lent.tag, lent.size, lv_tags.FrontTag(stack.known_as))

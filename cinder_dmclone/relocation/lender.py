@@ -8,6 +8,7 @@ import typing
 from cinder_dmclone.database import rows
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
@@ -22,36 +23,25 @@ from cinder_dmclone.world import World
 Found = typing.TypeVar('Found')
 
 
-def lend(world: World, row: rows.Row, there: messages.Identity,
-         purpose: rows.Purpose) -> messages.Prepare:
-    """Mark the LV lent, durably, and export it to the borrower.
+def lend(world: World, lv: LvUuid, tag: lv_tags.LoanTag,
+         *others: lv_tags.Tag) -> messages.Lent:
+    """Let a borrower read an LV that nobody writes from now on; idempotent.
 
-    :returns: what the borrower is to be asked
+    :param others: what else the LV says of itself from now on
+    :returns: what the borrower has to know
     """
-    copy = row.offer
-    assert copy is not None
-    size = world.host.group.report().lvs[names.data_lv(row.lv)].size
-    tag = lv_tags.LoanTag(row.generation + 1, row.id, copy.node, copy.lv,
-                          there.group, there.initiator, size)
-    world.host.group.retag(names.data_lv(row.lv), add=[lv_tags.print_tag(tag)])
-    world.host.group.flush()
-    stack = export(world, row.lv, tag)
-    iqn = exports.loan_iqn(world.host, stack, tag)
-    user, password = world.settings.credentials(iqn)
-    return messages.Prepare(
-        volume=row.id, generation=tag.generation, lv=copy.lv,
-        lender=row.owner, iqn=iqn, portal=world.settings.portal,
-        size=size, block=world.host.group.report().block_size,
-        user=user, password=password, group=there.group,
-        front=purpose.server, gated=purpose.gated,
-        seconds=world.settings.budget * deadlines.PREPARE_PART)
-
-
-def export(world: World, lv: LvUuid, tag: lv_tags.LoanTag) -> state.Stack:
-    """Let the borrower read; the LV as it is then."""
-    stack = inspect.refresh(world.host, lv)
-    exports.export_loan(world.host, stack, tag)
-    return stack
+    host, settings = world.host, world.settings
+    host.group.retag(names.data_lv(lv),
+                     add=[lv_tags.print_tag(one) for one in (tag, *others)])
+    host.group.flush()
+    stack = inspect.refresh(host, lv)
+    exports.export_loan(host, stack, tag)
+    iqn = '' if tag.local else exports.loan_iqn(host, stack, tag)
+    user, password = settings.credentials(iqn) if iqn else ('', '')
+    return messages.Lent(
+        lender=Location(settings.node, lv), iqn=iqn,
+        portal='' if tag.local else settings.portal, size=tag.size,
+        block=host.group.report().block_size, user=user, password=password)
 
 
 def revoke_loan(world: World, stack: state.Stack, tag: lv_tags.LoanTag,

@@ -23,16 +23,15 @@ from cinder_dmclone import units
 
 def build(host: Host, lv: LvUuid,
           tags: tuple[lv_tags.CopyTag, lv_tags.SourceTag],
-          source: initiator.Source, front: bool,
-          size: units.Bytes | None = None) -> None:
+          source: initiator.Source, front: bool, size: units.Bytes) -> None:
     """Make a copy that can be read and written at once; nothing hydrates.
 
     :param tags: what the data LV says of itself
     :param front: whether a front of it is made
-    :param size: its own, if that is more than the source's
+    :param size: its own, which may be more than the source's
     :raises LoginFailed, SourceMismatch: if the lender cannot be reached
     """
-    _create(host, lv, size or source.size, *tags)
+    _create(host, lv, size, *tags)
     disk = host.initiator.login(source, deadlines.LOGIN_SECONDS)
     stack = inspect.refresh(host, lv)
     _apply_source(host, stack, disk.devnum)

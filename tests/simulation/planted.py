@@ -78,8 +78,9 @@ def _no_attachment(row, purpose):
 
 
 @bug('hydration before the commit', (clones, 'build'))
-def _early_hydration(host, lv, tags, source, front, build=clones.build):
-    build(host, lv, tags, source, front)
+def _early_hydration(host, lv, tags, source, front, size,
+                     build=clones.build):
+    build(host, lv, tags, source, front, size)
     clones.hydrate(host, inspect.refresh(host, lv))
 
 
@@ -172,6 +173,6 @@ def _anywhere(self, row):
 @bug('H29: a copy may take as long as it likes', (coordinator,
                                                   'prepare_there'))
 def _endless_prepare(world, row, room, purpose):
-    request = lender.lend(world, row, room, purpose)
+    request = coordinator.lend(world, row, room, purpose)
     return world.peers.ask(row.offer.node,
                            dataclasses.replace(request, seconds=90.0))

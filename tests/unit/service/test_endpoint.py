@@ -35,7 +35,10 @@ VALUES: dict[typing.Any, typing.Any] = {
     LvState: LvState.COPY, GroupUuid | None: 'group',
     Location: Location(NodeName('b@dmclone'), LvUuid('lv')),
     str: 'text', GroupUuid: 'group', LvUuid: 'lv', VolumeId: 'volume',
-    SnapshotId: 'snapshot'}
+    SnapshotId: 'snapshot',
+    messages.Lent: messages.Lent(
+        Location(NodeName('a@dmclone'), LvUuid('lv')), 'iqn', 'portal',
+        units.Bytes(1 << 50), 512, 'user', 'password')}
 
 
 def fields(kind: typing.Any) -> list[str]:
@@ -128,7 +131,7 @@ class CrossingTest(base.CloudTestCase):
             self.relocated()
             self.cloud.settle()
             password = next(
-                jsonutils.loads(text)['password']
+                jsonutils.loads(text)['lent']['password']
                 for request, text in sent if request == 'Prepare')
         self.assertEqual({'Prepare'}, {request for request, text in sent
                                        if password in text})
