@@ -37,11 +37,16 @@ class Condition:
 def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:
     """For an offer, and for a commit but one of a live migration."""
     volume = models.Volume
+    status = Condition(expects(volume.status, purpose.statuses),
+                       lambda fresh: f'its status is {fresh.status}')
     settled = Condition(
         expects(volume.migration_status, purpose.migrations),
         lambda fresh: f'its migration status is {fresh.migration_status}')
-    if isinstance(purpose, rows.Cut):
-        return [settled]
+    match purpose:
+        case rows.Birth():
+            return [status]
+        case rows.Cut():
+            return [settled]
     return [
         *_attachments(row, purpose),
         Condition(sa.and_(volume.group_id.is_(None),
@@ -49,15 +54,7 @@ def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:
                   lambda fresh: 'it is in a volume group of Cinder, which '
                   'stays where it is; take it out of the group first '
                   '(cinder group-update --remove-volumes)'),
-        settled,
-        Condition(expects(volume.status, purpose.statuses),
-                  lambda fresh: f'its status is {fresh.status}')]
-
-
-def being_made() -> Condition:
-    """For a new volume, until Cinder says that it is made."""
-    return Condition(expects(models.Volume.status, rows.BEING_MADE),
-                     lambda fresh: f'its status is {fresh.status}')
+        settled, status]
 
 
 def _attachments(row: rows.Row,

@@ -146,7 +146,7 @@ class Row:
 
 
 class Purpose:
-    """Why a volume moves.
+    """Why a volume moves to another LV.
 
     :cvar statuses: those that the volume must have
     :cvar migrations: its migration statuses, likewise
@@ -158,6 +158,15 @@ class Purpose:
     migrations: typing.ClassVar[tuple[str | None, ...]] = SETTLED_MIGRATION
     server: typing.ClassVar[bool] = True
     gated: typing.ClassVar[bool] = False
+
+    def refusal(self, row: Row, copy: Location,
+                reason: str) -> exceptions.DMCloneException:
+        """The error if something keeps a volume from it.
+
+        :param copy: the LV that it is not to be
+        """
+        return exceptions.CannotRelocate(volume=row.id, node=row.node,
+                                         peer=copy.node, reason=reason)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,6 +198,24 @@ class Cut(Purpose):
     """To another LV of its node: whatever is done with the volume goes on."""
 
     server = False
+
+    def refusal(self, row: Row, copy: Location,
+                reason: str) -> exceptions.DMCloneException:
+        return exceptions.CannotCut(volume=row.id, node=row.node,
+                                    reason=reason)
+
+
+@dataclasses.dataclass(frozen=True)
+class Birth(Purpose):
+    """To its first LV: it is being made."""
+
+    statuses = BEING_MADE
+    server = False
+
+    def refusal(self, row: Row, copy: Location,
+                reason: str) -> exceptions.DMCloneException:
+        return exceptions.RowChanged(volume=row.id, step='birth',
+                                     reason=reason)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -154,8 +154,7 @@ class RowStore:
         :raises DatabaseAway: if the outcome is not known
         """
         record = dataclasses.replace(row.record, offer=copy)
-        return self._swap(row, 'offer', {'provider_id': str(record)},
-                          conditions.to_move(row, purpose), copy.node)
+        return self._swap(row, 'offer', {'provider_id': str(record)}, purpose)
 
     def renew(self, row: rows.Row) -> rows.Row:
         """Offer the same copy anew: no commit before this can be made then.
@@ -202,8 +201,7 @@ class RowStore:
             'availability_zone': service.availability_zone,
         }
         live = isinstance(purpose, rows.LiveMigration)
-        needed = [] if live else conditions.to_move(row, purpose)
-        return self._swap(row, 'commit', values, needed, owner.location.node,
+        return self._swap(row, 'commit', values, None if live else purpose,
                           pin)
 
     def begin(self, row: rows.Row, copy: Location) -> rows.Row:
@@ -218,7 +216,7 @@ class RowStore:
         generation = 0 if row.unreadable else row.generation
         record = ProviderId(generation, offer=copy)
         return self._swap(row, 'begin', {'provider_id': str(record)},
-                          [conditions.being_made()])
+                          rows.Birth())
 
     def bear(self, row: rows.Row, source: Location) -> rows.Row:
         """Make the offered LV a new volume, which hydrates from a source.
@@ -229,8 +227,7 @@ class RowStore:
         record = ProviderId(row.generation + 1, source=source)
         return self._swap(
             row, 'bear', {'provider_id': str(record),
-                          '_name_id': row.offer.lv},
-            [conditions.being_made()])
+                          '_name_id': row.offer.lv}, rows.Birth())
 
     def complete(self, row: rows.Row) -> rows.Row:
         """Write down that the volume no longer needs its source."""
@@ -249,14 +246,14 @@ class RowStore:
         return found
 
     def _swap(self, row: rows.Row, step: str, values: dict[str, typing.Any],
-              needed: typing.Sequence[conditions.Condition] = (),
-              peer: NodeName | None = None,
+              purpose: rows.Purpose | None = None,
               pin: snapshots.Pin | None = None) -> rows.Row:
-        """Change a row that is as ``row`` says, and as needed besides.
+        """Change a row that is as ``row`` says.
 
-        :param peer: where the volume would move
+        :param purpose: for which more has to hold
         :param pin: what is written down in the same transaction
         """
+        needed = conditions.to_move(row, purpose) if purpose else []
         failure: Exception | None = None
         expected = {column: getattr(row, field)
                     for column, field in conditions.OWNER.items()}
@@ -283,36 +280,36 @@ class RowStore:
                       or failure and row.generation < wanted
                       and wanted <= fresh.generation):
             return fresh
-        raise self._refusal(row, fresh, step, needed, peer, pin)
+        raise self._refusal(row, fresh, _after(row, values), step, purpose,
+                            pin)
 
-    def _refusal(self, row: rows.Row, fresh: rows.Row | None, step: str,
-                 needed: typing.Sequence[conditions.Condition],
-                 peer: NodeName | None, pin: snapshots.Pin | None
-                 ) -> exceptions.DMCloneException:
-        """Why a change was not made."""
+    def _refusal(self, row: rows.Row, fresh: rows.Row | None,
+                 wanted: rows.Row, step: str, purpose: rows.Purpose | None,
+                 pin: snapshots.Pin | None) -> exceptions.DMCloneException:
+        """Why a row did not become what was wanted."""
         if fresh is None or fresh.deleted:
             return exceptions.RowChanged(volume=row.id, step=step,
                                          reason='it was deleted')
-        hold: typing.Sequence[bool] = ()
-        with contextlib.suppress(*changes.AWAY):
-            hold = self._hold(row.id, needed) if needed else ()
-        for condition, holds in zip(needed, hold):
-            if not holds and peer == row.node:
-                return exceptions.CannotCut(volume=row.id, node=row.node,
-                                            reason=condition.reason(fresh))
-            if not holds and peer is None:
-                return exceptions.RowChanged(volume=row.id, step=step,
-                                             reason=condition.reason(fresh))
-            if not holds:
-                return exceptions.CannotRelocate(
-                    volume=row.id, node=row.node, peer=peer,
-                    reason=condition.reason(fresh))
+        broken = self._broken(row, purpose) if purpose else None
+        if purpose and broken:
+            return purpose.refusal(row, wanted.offer or wanted.owner,
+                                   broken.reason(fresh))
         reason = conditions.difference(row, fresh)
         if pin and not reason:
             reason = 'its snapshot is not being made any more'
         return exceptions.RowChanged(
             volume=row.id, step=step,
             reason=reason or 'the database did not make the change')
+
+    def _broken(self, row: rows.Row, purpose: rows.Purpose
+                ) -> conditions.Condition | None:
+        """The first condition that does not hold, as far as can be read."""
+        needed = conditions.to_move(row, purpose)
+        with contextlib.suppress(*changes.AWAY):
+            for condition, holds in zip(needed, self._hold(row.id, needed)):
+                if not holds:
+                    return condition
+        return None
 
     def _hold(self, volume_id: VolumeId,
               needed: typing.Sequence[conditions.Condition]
