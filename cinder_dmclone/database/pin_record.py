@@ -9,9 +9,9 @@ any other begins with ``v<format>;``.
 from __future__ import annotations
 
 import dataclasses
-import re
 
 from cinder_dmclone.database.provider_id import LONGEST
+from cinder_dmclone.database import record
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 
@@ -37,14 +37,9 @@ class PinRecord:
 
         :raises CorruptRecord: if it makes no sense, or is of another format
         """
-        head, _, rest = text.partition(';')
-        if re.fullmatch(r'v\d+', head):
-            raise exceptions.LaterFormat(record=text, format=head[1:])
-        if not head.isdecimal():
-            raise exceptions.CorruptRecord(record=text,
-                                           reason=f'{head!r} is no number')
-        if not rest:
-            return cls(int(head))
-        if not rest.startswith('at=') or ';' in rest:
-            raise exceptions.CorruptRecord(record=text, reason=f'{rest!r}')
-        return cls(int(head), Location.parse(rest.removeprefix('at=')))
+        generation, fields = record.split(text)
+        if not fields:
+            return cls(generation)
+        if len(fields) > 1 or not fields[0].startswith('at='):
+            raise exceptions.CorruptRecord(record=text, reason=f'{fields}')
+        return cls(generation, Location.parse(fields[0].removeprefix('at=')))

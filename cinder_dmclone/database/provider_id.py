@@ -9,8 +9,8 @@ generation. That is format 1; any other begins with ``v<format>;``.
 from __future__ import annotations
 
 import dataclasses
-import re
 
+from cinder_dmclone.database import record
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 
@@ -59,9 +59,7 @@ class ProviderId:
         """
         if not text:
             return cls(0)
-        head, *fields = text.split(';')
-        if re.fullmatch(r'v\d+', head):
-            raise exceptions.LaterFormat(record=text, format=head[1:])
+        generation, fields = record.split(text)
         found: dict[str, str] = {}
         for field in fields:
             key, _, value = field.partition('=')
@@ -69,10 +67,7 @@ class ProviderId:
                 raise exceptions.CorruptRecord(record=text,
                                                reason=f'{field!r}')
             found[key] = value
-        for number in (head, found.get('renewed', '0')):
-            if not number.isdecimal():
-                raise exceptions.CorruptRecord(
-                    record=text, reason=f'{number!r} is no number')
         source, offer = (Location.parse(found[key]) if key in found else None
                          for key in ('from', 'offer'))
-        return cls(int(head), source, offer, int(found.get('renewed', 0)))
+        return cls(generation, source, offer,
+                   record.number(text, found.get('renewed', '0')))

@@ -12,6 +12,7 @@ from cinder.objects.fields import VolumeMigrationStatus
 from cinder.objects.fields import VolumeStatus
 
 from cinder_dmclone.database.provider_id import ProviderId
+from cinder_dmclone.database import record
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
@@ -58,7 +59,7 @@ class Attachment:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class Row(record.Recorded):
     """What the database says about a volume.
 
     :ivar host: None while Cinder looks for one
@@ -93,15 +94,6 @@ class Row:
         :raises CorruptRecord: as they do, if ``unreadable``
         """
         return ProviderId.parse(self.provider_id)
-
-    @property
-    def unreadable(self) -> str | None:
-        """Why the driver's part makes no sense here; None if it does."""
-        try:
-            self.record
-        except exceptions.CorruptRecord as error:
-            return error.msg
-        return None
 
     @property
     def generation(self) -> int:

@@ -22,6 +22,7 @@ from cinder_dmclone.database import causal_reads
 from cinder_dmclone.database import changes
 from cinder_dmclone.database import conditions
 from cinder_dmclone.database.pin_record import PinRecord
+from cinder_dmclone.database import record
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
@@ -42,7 +43,7 @@ NEVER = PinRecord(0)
 
 
 @dataclasses.dataclass(frozen=True)
-class SnapshotRow:
+class SnapshotRow(record.Recorded):
     """What the database says about a snapshot.
 
     :ivar size: of the volume when it was asked for, in GiB
@@ -62,15 +63,6 @@ class SnapshotRow:
         :raises CorruptRecord: if ``unreadable``
         """
         return PinRecord.parse(self.provider_id) if self.provider_id else None
-
-    @property
-    def unreadable(self) -> str | None:
-        """Why the driver's part makes no sense here; None if it does."""
-        try:
-            self.record
-        except exceptions.CorruptRecord as error:
-            return error.msg
-        return None
 
     @property
     def at(self) -> Location | None:
