@@ -71,7 +71,9 @@ def _without_borrower(facts: Facts, tag: lv_tags.LoanTag, doubt: str,
         return _kept(doubt)
     if row.deleted or elsewhere(facts, row):
         return None
-    if row.offer == tag.borrower or row.owner == tag.borrower:
+    if row.offer == tag.borrower:
+        return Decision(Verdict.WAIT, f'{tag.borrower} is being made')
+    if row.owner == tag.borrower:
         return _kept(doubt)
     if row.generation < tag.generation and same_group:
         # It never came to be.
