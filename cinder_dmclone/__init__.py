@@ -50,5 +50,6 @@ Where to look:
 * How is a snapshot made of what a server writes? ``relocation/cut.py``
 * When does a snapshot no longer need an LV? ``reconcile/pins.py``
 * How does a clone begin? ``relocation/birth.py``
+* How does a volume go back to a snapshot? ``relocation/revert.py``
 * Where does a server go? ``nova/planning.py``
 """

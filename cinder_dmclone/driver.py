@@ -29,6 +29,7 @@ from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
 from cinder_dmclone.service import images
 from cinder_dmclone.service import migrate
+from cinder_dmclone.service import reverts
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.service import volumes
 from cinder_dmclone import wiring
@@ -152,13 +153,13 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         births.from_snapshot(self._service, volume.id, snapshot.id)
 
     def snapshot_revert_use_temp_snapshot(self) -> bool:
-        """Nothing is done that another snapshot would have to undo."""
+        """What the volume was stays until what it is then is complete."""
         return False
 
     def revert_to_snapshot(self, context: typing.Any, volume: typing.Any,
                            snapshot: typing.Any) -> None:
-        """Refused; Cinder's own would write the volume from a copy of it."""
-        raise exceptions.NoRevert(volume=volume.id)
+        """Make a volume what its latest snapshot is; nobody has it."""
+        reverts.revert(self._service, volume.id, snapshot.id)
 
     def create_cloned_volume(self, volume: typing.Any,
                              src_vref: typing.Any) -> None:

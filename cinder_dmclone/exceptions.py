@@ -42,9 +42,8 @@ class UnmanageRefused(DMCloneException):
 
 
 class NoRevert(DMCloneException):
-    message = ("Volume %(volume)s is not reverted to a snapshot: this driver "
-               "cannot do that yet. Nothing was changed. Make a new volume "
-               "from the snapshot (openstack volume create --snapshot).")
+    message = ("Volume %(volume)s on %(node)s is not reverted to a "
+               "snapshot: %(reason)s. It is as it was.")
 
 
 class DeviceBusy(DMCloneException):

@@ -116,8 +116,9 @@ def _role(stack: state.Stack) -> str:
     if stack.unreadable:
         return f'UNREADABLE: {stack.unreadable}'
     if tags.lent:
-        borrowers = ', '.join(str(tag.borrower) for tag in tags.lent)
-        return f'lent to {borrowers}'
+        return ', '.join(
+            f'lent to {tag.borrower}' if tag.read
+            else f'{tag.borrower} takes its place' for tag in tags.lent)
     if tags.copy:
         return f'copy for volume {tags.copy.volume}, not committed'
     if tags.past:
@@ -162,7 +163,7 @@ def as_json(seen: Seen) -> dict[str, typing.Any]:
         'volume': stack.tags.volume,
         'generation': own and own.generation,
         'lender': _text(stack.tags.hydrates_from),
-        'lent_to': [str(tag.borrower) for tag in stack.tags.lent],
+        'lent_to': [str(tag.borrower) for tag in stack.tags.lent if tag.read],
         'snapshots': [tag.snapshot for tag in stack.tags.snaps],
         'hydration': hydration and {
             **dataclasses.asdict(hydration),

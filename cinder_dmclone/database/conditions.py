@@ -47,6 +47,8 @@ def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:
             return [status]
         case rows.Cut():
             return [settled]
+        case rows.Revert():
+            return [*_attachments(row, purpose), settled, status]
     return [
         *_attachments(row, purpose),
         Condition(sa.and_(volume.group_id.is_(None),
@@ -63,7 +65,7 @@ def _attachments(row: rows.Row,
     mine = sa.and_(attachment.volume_id == models.Volume.id,
                    attachment.deleted == sa.false())
     match purpose:
-        case rows.Migrate():
+        case rows.Migrate() | rows.Revert():
             yield Condition(sa.not_(sa.exists().where(mine)),
                             lambda fresh: 'it has the attachment '
                             + _names(fresh, None))

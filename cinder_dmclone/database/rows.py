@@ -25,6 +25,8 @@ ATTACH_STATUSES = (VolumeStatus.RESERVED, VolumeStatus.ATTACHING,
                    VolumeStatus.IN_USE)
 MIGRATE_STATUSES = (VolumeStatus.AVAILABLE, VolumeStatus.MAINTENANCE,
                     VolumeStatus.RETYPING)
+# Cinder has no name for it.
+REVERTING = 'reverting'
 BEING_MADE = (VolumeStatus.CREATING, VolumeStatus.DOWNLOADING)
 SETTLED_MIGRATION = (None, VolumeMigrationStatus.ERROR,
                      VolumeMigrationStatus.SUCCESS)
@@ -151,14 +153,14 @@ class Purpose:
     server: typing.ClassVar[bool] = True
     gated: typing.ClassVar[bool] = False
 
-    def refusal(self, row: Row, copy: Location,
+    def refusal(self, row: Row, peer: NodeName,
                 reason: str) -> exceptions.DMCloneException:
         """The error if something keeps a volume from it.
 
-        :param copy: the LV that it is not to be
+        :param peer: where it would move
         """
         return exceptions.CannotRelocate(volume=row.id, node=row.node,
-                                         peer=copy.node, reason=reason)
+                                         peer=peer, reason=reason)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,10 +193,23 @@ class Cut(Purpose):
 
     server = False
 
-    def refusal(self, row: Row, copy: Location,
+    def refusal(self, row: Row, peer: NodeName,
                 reason: str) -> exceptions.DMCloneException:
         return exceptions.CannotCut(volume=row.id, node=row.node,
                                     reason=reason)
+
+
+@dataclasses.dataclass(frozen=True)
+class Revert(Purpose):
+    """To another LV of its node, which is what a snapshot is."""
+
+    statuses = (REVERTING,)
+    server = False
+
+    def refusal(self, row: Row, peer: NodeName,
+                reason: str) -> exceptions.DMCloneException:
+        return exceptions.NoRevert(volume=row.id, node=row.node,
+                                   reason=reason)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,7 +219,7 @@ class Birth(Purpose):
     statuses = BEING_MADE
     server = False
 
-    def refusal(self, row: Row, copy: Location,
+    def refusal(self, row: Row, peer: NodeName,
                 reason: str) -> exceptions.DMCloneException:
         return exceptions.RowChanged(volume=row.id, step='birth',
                                      reason=reason)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ``volumes`` row: read whole, changed by compare-and-swap only.
 
-Seven changes exist, each one UPDATE: *offer*, *renew*, *withdraw*, *commit*
-and *complete* of a volume, *begin* and *bear* of a new one; a commit may pin a
-snapshot in the same transaction. A change
-whose answer was lost is read back. That it was made is then known; that it
-was not is known only of one that can be made no more, for the COMMIT may
+Eight changes exist, each one UPDATE: *offer*, *renew*, *withdraw*, *commit*
+and *complete* of a volume, *begin* and *bear* of a new one, *spare* of one
+that was not reverted; a commit may pin a snapshot in the same transaction. A
+change whose answer was lost is read back. That it was made is then known; that
+it was not is known only of one that can be made no more, for the COMMIT may
 still be on its way.
 """
 
@@ -18,6 +18,7 @@ import typing
 
 from cinder import context as cinder_context
 from cinder import exception
+from cinder.objects.fields import VolumeStatus
 from oslo_log import log as logging
 from oslo_serialization import jsonutils
 import sqlalchemy as sa
@@ -176,8 +177,8 @@ class RowStore:
         return self._swap(row, 'withdraw', {'provider_id': str(record)})
 
     def commit(self, row: rows.Row, owner: rows.Owner,
-               purpose: rows.Purpose,
-               pin: snapshots.Pin | None = None) -> rows.Row:
+               purpose: rows.Purpose, pin: snapshots.Pin | None = None,
+               source: Location | None = None) -> rows.Row:
         """Make the offered copy the volume: the point of no return.
 
         For a live migration nothing but owner and offer has to be as before:
@@ -187,9 +188,11 @@ class RowStore:
         (``VolumeManager.migrate_volume``), in one UPDATE.
 
         :param pin: a snapshot that is made with it or not at all
+        :param source: what the copy hydrates from; what the volume was if not
+            given
         :raises CannotRelocate, RowChanged, DatabaseAway: see ``offer``
         """
-        record = ProviderId(row.generation + 1, source=row.owner)
+        record = ProviderId(row.generation + 1, source=source or row.owner)
         service = self._service(owner.location.node, row.id)
         values = {
             'host': f'{owner.location.node}#{owner.pool}',
@@ -203,6 +206,16 @@ class RowStore:
         live = isinstance(purpose, rows.LiveMigration)
         return self._swap(row, 'commit', values, None if live else purpose,
                           pin)
+
+    def spare(self, row: rows.Row) -> rows.Row:
+        """Let a volume be used again that was not reverted.
+
+        :raises RowChanged, NoRevert: if it is not being reverted any more
+        :raises DatabaseAway: if the outcome is not known
+        """
+        return self._swap(row, 'spare', {
+            'provider_id': str(row.record),
+            'status': VolumeStatus.AVAILABLE}, rows.Revert())
 
     def begin(self, row: rows.Row, copy: Location) -> rows.Row:
         """Write down the LV that a volume is to be which is being made.
@@ -292,7 +305,7 @@ class RowStore:
                                          reason='it was deleted')
         broken = self._broken(row, purpose) if purpose else None
         if purpose and broken:
-            return purpose.refusal(row, wanted.offer or wanted.owner,
+            return purpose.refusal(row, (wanted.offer or wanted.owner).node,
                                    broken.reason(fresh))
         reason = conditions.difference(row, fresh)
         if pin and not reason:
@@ -365,7 +378,8 @@ def _after(row: rows.Row, values: dict[str, typing.Any]) -> rows.Row:
     return dataclasses.replace(
         row, provider_id=values['provider_id'],
         host=values.get('host', row.host),
-        name_id=values.get('_name_id', row.name_id))
+        name_id=values.get('_name_id', row.name_id),
+        status=values.get('status', row.status))
 
 
 def _attachment(attachment_id: str, status: str, instance: str | None,

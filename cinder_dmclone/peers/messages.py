@@ -241,11 +241,11 @@ class Notify(Request[None]):
 
 @dataclasses.dataclass(frozen=True)
 class Lend(Request[Lent]):
-    """Lend what a volume is now, or its snapshot, to one that is being made.
+    """Lend what a volume is now, or its snapshot, to a copy.
 
     :ivar volume: the source
     :ivar snapshot: its id, or empty
-    :ivar borrower: the new volume
+    :ivar borrower: the new volume, or the one that goes back to its snapshot
     :ivar copy: the LV that its row offers
     :ivar group: uuid of the volume group that has it
     """

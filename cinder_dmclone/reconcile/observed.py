@@ -80,7 +80,8 @@ class Facts:
         return self._reads_here(self.stack.tags.lent)
 
     def _reads_here(self, loans: typing.Iterable[lv_tags.LoanTag]) -> bool:
-        found = [self.row_of(tag.volume) for tag in loans if tag.local]
+        found = [self.row_of(tag.volume) for tag in loans
+                 if tag.local and tag.read]
         return any(row and not row.deleted and row.node == self.node
                    for row in found)
 

@@ -74,11 +74,21 @@ def kept(facts: Facts, row: rows.Row) -> Decision | None:
         return _forget(facts, row, ended[0])
     if unpinned:
         return pins.unpin(unpinned[0])
-    serving = loans.serve(facts, [
-        tag for tag, why in found if why.step is not Verdict.REPORT])
+    if pinned or any(tag.read for tag, _ in found):
+        serving = loans.serve(facts, [
+            tag for tag, why in found if why.step is not Verdict.REPORT])
+    else:
+        serving = _unread(facts.stack)
     if serving.step not in (Verdict.WAIT, Verdict.REST):
         return serving
     return most_urgent(serving, *pinned, *(why for _, why in found))
+
+
+def _unread(stack: Stack) -> Decision:
+    """What to do about an LV whose place another one takes."""
+    if stack.clone and stack.clone.hydration:
+        return Decision(Action.PAUSE, 'nobody reads it any more')
+    return Decision(Verdict.REST)
 
 
 def _pinned(facts: Facts) -> tuple[list[Decision], list[lv_tags.SnapTag]]:

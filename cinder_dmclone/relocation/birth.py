@@ -78,13 +78,13 @@ def request(world: World, row: rows.Row, source: rows.Row,
 
 def lend(world: World, stack: Stack, size: units.Bytes,
          asked: messages.Lend) -> messages.Lent:
-    """Lend an LV of this node to a volume that is being made.
+    """Lend an LV of this node to a copy that becomes a volume.
 
     The caller holds the lock of the volume that the LV is of.
 
     :param size: as much of it as there is of the source
-    :raises PeerRefused: if the new volume's row does not ask for it, or if
-        the LV is written
+    :raises PeerRefused: if that volume's row does not ask for it, or if the
+        LV is written
     """
     row = world.rows.get(asked.borrower)
     if (not row or row.deleted or row.offer != asked.copy
@@ -104,17 +104,28 @@ def lend(world: World, stack: Stack, size: units.Bytes,
 
 def _refused(world: World, reason: str) -> exceptions.PeerRefused:
     return exceptions.PeerRefused(
-        node=world.settings.node, what='to lend to a new volume',
-        reason=reason)
+        node=world.settings.node, what='to lend', reason=reason)
 
 
 def finish(world: World, row: rows.Row, lent: messages.Lent) -> rows.Row:
     """Build what was begun, and make it the volume.
 
     :returns: the row as it is then
-    :raises CannotBear: if what was lent does not fit
-    :raises LoginFailed, SourceMismatch: if the lender cannot be reached
+    :raises CannotBear, LoginFailed, SourceMismatch: see ``build``
     :raises RowChanged, DatabaseAway: see ``begin``
+    """
+    build(world, row, lent)
+    row = world.rows.bear(row, lent.lender)
+    LOG.info('Volume %(volume)s begins as %(source)s.',
+             {'volume': row.id, 'source': lent.lender})
+    return row
+
+
+def build(world: World, row: rows.Row, lent: messages.Lent) -> None:
+    """Build what the row offers, of what was lent.
+
+    :raises CannotBear: if that does not fit
+    :raises LoginFailed, SourceMismatch: if the lender cannot be reached
     """
     assert row.offer is not None
     lv, size = row.offer.lv, units.Bytes.from_gib(row.size)
@@ -128,10 +139,6 @@ def finish(world: World, row: rows.Row, lent: messages.Lent) -> rows.Row:
                       f'than its own {size}')
     borrower.build(world, lv, lv_tags.CopyTag(row.generation + 1, row.id),
                    lent, size)
-    row = world.rows.bear(row, lent.lender)
-    LOG.info('Volume %(volume)s begins as %(source)s.',
-             {'volume': row.id, 'source': lent.lender})
-    return row
 
 
 def adopt(world: World, row: rows.Row) -> None:

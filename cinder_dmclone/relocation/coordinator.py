@@ -42,11 +42,11 @@ def relocate(world: World, row: rows.Row, peer: NodeName,
     chain.require_short(world, row, peer)
     room = find_room(world, row, peer)
     # Whatever would stop the seal is found before anything is made.
-    lender.check_sealable(world, row)
+    lender.check_sealable(world, row, purpose, peer)
     row = offer(world, row, peer, purpose)
     with undone(world, row):
         path = prepare_there(world, row, room, purpose)
-        lender.seal(world, row)
+        lender.seal(world, row, purpose, peer)
         commit(world, row, room.pool, purpose)
     world.peers.notify(peer, row.id)
     return path

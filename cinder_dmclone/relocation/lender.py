@@ -10,6 +10,7 @@ from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.stack import consumers
@@ -18,6 +19,7 @@ from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 from cinder_dmclone.stack import write_gate
+from cinder_dmclone import units
 from cinder_dmclone.world import World
 
 Found = typing.TypeVar('Found')
@@ -44,6 +46,19 @@ def lend(world: World, lv: LvUuid, tag: lv_tags.LoanTag,
         block=host.group.report().block_size, user=user, password=password)
 
 
+def mark_replaced(world: World, row: rows.Row) -> None:
+    """Write down durably that the offered copy takes the volume's place.
+
+    It reads nothing of what the volume was until then.
+    """
+    copy, group = row.offer, world.host.group
+    assert copy is not None
+    tag = lv_tags.LoanTag(row.generation + 1, row.id, copy.node, copy.lv,
+                          group.report().uuid, '', units.Bytes(0))
+    group.retag(names.data_lv(row.lv), add=[lv_tags.print_tag(tag)])
+    group.flush()
+
+
 def revoke_loan(world: World, stack: state.Stack, tag: lv_tags.LoanTag,
                 instead: lv_tags.PastTag | None = None) -> None:
     """Forget a loan that has ended, or that never came to be.
@@ -62,25 +77,23 @@ def revoke_loan(world: World, stack: state.Stack, tag: lv_tags.LoanTag,
     world.host.group.flush()
 
 
-def check_sealable(world: World, row: rows.Row,
-                   live: bool = False) -> state.Stack:
-    """Whether no writer has the volume open here.
+def check_sealable(world: World, row: rows.Row, purpose: rows.Purpose,
+                   peer: NodeName) -> state.Stack:
+    """Whether no writer has the volume open here, but a front to be gated.
 
-    :param live: a front may be open, it can be gated
-    :raises CannotRelocate: if one has
+    :param peer: where the volume would move
+    :raises CannotRelocate, NoRevert: if one has
     """
     def look() -> tuple[state.Stack, list[names.DeviceName]]:
         stack = inspect.refresh(world.host, row.lv)
         return stack, [
             name for name in stack.of_kind(*names.WRITERS)
             if stack.is_held(name)
-            and not (live and name.kind is names.Kind.FRONT)]
+            and not (purpose.gated and name.kind is names.Kind.FRONT)]
 
     stack, held = _patiently(world, look, lambda found: not found[1])
     if held:
-        raise exceptions.CannotRelocate(
-            volume=row.id, node=world.settings.node, peer='another node',
-            reason=f'{held[0]} is in use')
+        raise purpose.refusal(row, peer, f'{held[0]} is in use')
     return stack
 
 
@@ -99,18 +112,19 @@ def require_openers(world: World, row: rows.Row, stack: state.Stack) -> None:
             reason=f'it is open {openers} times instead of {known}')
 
 
-def seal(world: World, row: rows.Row, live: bool = False) -> None:
+def seal(world: World, row: rows.Row, purpose: rows.Purpose,
+         peer: NodeName) -> None:
     """Leave no writer on the volume, then make durable what was written.
 
     The fence is observed: the kernel's open count of what the consumers lead
     to must equal our read-only loans, the sluice and the gated fronts.
     Flushing is needed because flushes on the borrower reach only its disk.
 
-    :param live: gate a front that is open, instead of giving up
-    :raises CannotRelocate: if somebody else has it open
+    :param peer: where the volume would move
+    :raises CannotRelocate, NoRevert: if somebody else has it open
     """
-    stack = check_sealable(world, row, live)
-    if live and stack.of_kind(names.Kind.FRONT):
+    stack = check_sealable(world, row, purpose, peer)
+    if purpose.gated and stack.of_kind(names.Kind.FRONT):
         stack = write_gate.prepare(world.host, stack)
     allowed = len(stack.of_kind(names.Kind.LOAN, names.Kind.SLUICE))
     for name in stack.of_kind(*names.WRITERS):
@@ -123,9 +137,8 @@ def seal(world: World, row: rows.Row, live: bool = False) -> None:
         world, lambda: consumers.openers(world.host, stack),
         lambda count: count == allowed)
     if openers != allowed:
-        raise exceptions.CannotRelocate(
-            volume=row.id, node=world.settings.node, peer='another node',
-            reason=f'it is open {openers} times instead of {allowed}')
+        raise purpose.refusal(
+            row, peer, f'it is open {openers} times instead of {allowed}')
     consumers.flush(world.host, stack)
 
 

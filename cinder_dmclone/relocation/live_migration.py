@@ -86,8 +86,9 @@ def hand_over(world: World, row: rows.Row, copy: Location,
         raise exceptions.CannotRelocate(
             volume=row.id, node=world.settings.node, peer=copy.node,
             reason=f'{copy} is not offered to a server that may be there')
-    lender.seal(world, row, live=True)
-    coordinator.commit(world, row, pool, rows.LiveMigration(attachment.id))
+    purpose = rows.LiveMigration(attachment.id)
+    lender.seal(world, row, purpose, copy.node)
+    coordinator.commit(world, row, pool, purpose)
 
 
 def keep_here(world: World, row: rows.Row) -> None:

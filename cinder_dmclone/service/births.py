@@ -80,10 +80,10 @@ def _lent(service: Service, request: messages.Lend,
 
 
 def lend(service: Service, request: messages.Lend) -> messages.Lent:
-    """Lend to a volume that is being made; the source's lock is held.
+    """Lend to a copy that becomes a volume; the source's lock is held.
 
-    What is written is cut first: the new volume begins as what the source is
-    at that moment.
+    What is written is cut first: the volume begins as what the source is at
+    that moment.
     """
     try:
         if request.snapshot:
@@ -126,4 +126,4 @@ def _lend_volume(service: Service, request: messages.Lend) -> messages.Lent:
 
 def _refused(service: Service, reason: str) -> exceptions.PeerRefused:
     return exceptions.PeerRefused(
-        node=service.node, what='to lend to a new volume', reason=reason)
+        node=service.node, what='to lend', reason=reason)

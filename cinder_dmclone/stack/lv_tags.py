@@ -77,7 +77,8 @@ class LoanTag:
     uuid of the borrower's volume group: a node that was
     installed anew under its old name is another borrower. Without
     ``initiator`` the borrower is on this node. It reads the first ``size``
-    bytes: the LV may be extended.
+    bytes: the LV may be extended. If that is nothing, the borrower only takes
+    this one's place, when it is complete: the volume goes back to a snapshot.
     """
 
     kind: typing.ClassVar[str] = 'lent'
@@ -97,6 +98,11 @@ class LoanTag:
     def local(self) -> bool:
         """Whether the borrower is on this node: it needs no export."""
         return not self.initiator
+
+    @property
+    def read(self) -> bool:
+        """Whether the borrower reads this LV."""
+        return self.size > 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -164,6 +164,8 @@ class Stack:
 
     def lends(self, tag: lv_tags.LoanTag) -> bool:
         """Whether its borrower can read what it was lent."""
+        if not tag.read:
+            return True
         name = names.loan(self.lv, tag.lv)
         return name in self.devices and (tag.local or any(
             export.enabled and tag.initiator in export.initiators

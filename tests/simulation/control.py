@@ -94,8 +94,9 @@ class Api:
         # as the API for the answer.
         home = self.cloud.row(self.volume).node == process.node.name
         took = self.cloud.clock.monotonic() - self.cloud.delayed - began
-        # Nobody waits for a snapshot, which waits for a live migration.
-        if process.alive and home and took > TIMEOUT and what != 'snapshot':
+        # Nobody waits for these: they wait for a live migration, or a node.
+        if process.alive and home and took > TIMEOUT and what not in (
+                'snapshot', 'revert'):
             raise truth_module.Violation(
                 'I8 slow', f'{what} took {took:.0f} s on {process.node.name}')
 
@@ -242,6 +243,14 @@ class Api:
         """Those of the volume that were not deleted."""
         return [taken for taken in (self.truth.snapshots if self.truth
                                     else ()) if not taken.row['deleted']]
+
+    def forget(self) -> None:
+        """``cinder reset-state --attach-status detached``."""
+        for found in self.tables.attachments_of(self.volume):
+            found['deleted'] = True
+        row = self.tables.volumes[self.volume]
+        if row['status'] == 'in-use':
+            row['status'] = 'available'
 
     def refused(self, why: str) -> Refused:
         return Refused(why)

@@ -36,6 +36,7 @@ class Watch:
         cloud.activated = self.activated
         cloud.tables.changed = self.row_changed
         self._generation = self._highest = 1
+        self._node = cloud.row(truth.volume).node
         self._offer: Location | None = None
         self._disturbed = 0.0
 
@@ -48,6 +49,9 @@ class Watch:
 
     def row_changed(self) -> None:
         row = self.cloud.row(self.truth.volume)
+        if (row.status == 'reverting' and row.generation > self._generation
+                and self.truth.revert):
+            self.truth.revert.commit()
         if row.owner == self.cloud.tables.real:
             # A commit that was lost with the database was made again.
             self.cloud.tables.real = None
@@ -60,12 +64,11 @@ class Watch:
         if row.generation != self._generation:
             # Who was the home until now has just begun only to lend.
             self._disturbed = self.cloud.clock.monotonic()
-        if row.generation > self._generation and not (
-                row.source and row.source.node == row.node) and (
+        if row.generation > self._generation and row.node != self._node and (
                 row.migration_status != 'migrating' and not row.attachments
                 and row.generation > self._highest):
             raise Violation('I4 purpose', f'it moved for nobody: {row}')
-        self._generation = row.generation
+        self._generation, self._node = row.generation, row.node
         self._highest = max(self._highest, row.generation)
 
     def _check_room(self, row: rows.Row) -> None:

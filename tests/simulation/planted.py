@@ -62,7 +62,7 @@ def _commit_first(world, row, peer, purpose):
     with coordinator.undone(world, row):
         path = coordinator.prepare_there(world, row, room, purpose)
         coordinator.commit(world, row, room.pool, purpose)
-        lender.seal(world, row)
+        lender.seal(world, row, purpose, peer)
     return path
 
 

@@ -13,6 +13,7 @@ from tests.simulation import cloud as cloud_module
 from tests.simulation import control
 from tests.simulation import nova as nova_module
 from tests.simulation import outside
+from tests.simulation import reverts
 from tests.simulation import scheduler
 from tests.simulation import snaps
 from tests.simulation import truth as truth_module
@@ -97,6 +98,23 @@ BASE = {
     'snap unflushed': base('attach a, fill, detach, snap, wait 3, attach b'),
     'snap purged': base('snap, attach b, wait 3, detach, snap, purge'),
     'snap cascade': base('snap, attach b, snap, wait 3, detach, delete'),
+    'revert same': base('snap, migrate b, migrate a, snap, revert, attach b'),
+    'revert': base('attach a, fill, snap, fill, wait 3, detach, revert, '
+                   'attach a, fill, wait 3, detach, unsnap'),
+    'revert hydrating': base('attach b, fill, snap, fill, detach, revert, '
+                             'attach b, fill, wait 3, detach, attach a'),
+    'revert chain': base('snap, attach b, fill, detach, attach c, fill, '
+                         'wait 3, detach, revert, attach b, fill'),
+    'revert away': base('snap, attach b, fill, wait 30, detach, revert, '
+                        'attach b, fill, wait 3, detach, delete'),
+    'revert parted': base('snap, attach b, fill, wait 30, detach, part a b, '
+                          'revert, attach b, fill, wait 3'),
+    'revert lent': base('snap, attach b, fill, wait 30, detach, birth c, '
+                        'revert, attach b, fill'),
+    'revert twice': base('snap, attach b, fill, detach, revert, attach b, '
+                         'fill, wait 1, detach, revert, attach a, fill'),
+    'revert used': base('attach a, fill, snap, fill, forget, revert, '
+                        'fill, wait 3, detach'),
     'birth home': base('birth b, attach a, wait 30, detach'),
     'birth in use': base('attach a, fill, birth a, flush, wait 3, detach, '
                          'attach b, delete'),
@@ -116,11 +134,11 @@ STATES = {
     'hydrating': 'attach b',
     'detached': 'attach b, detach',
     'pinned': 'snap, attach b, snap',
+    'behind': 'snap, attach b, detach',
 }
 CALLS = ('attach a', 'attach b', 'attach2 a', 'attach2 c', 'attach2 x',
-         'detach',
-         'live b success', 'live c held', 'extend', 'migrate c', 'delete',
-         'image', 'drop', 'again', 'snap', 'unsnap')
+         'detach', 'live b success', 'live c held', 'extend', 'migrate c',
+         'delete', 'image', 'drop', 'again', 'snap', 'unsnap', 'revert')
 
 
 def pair(state: str, one: str, other: str) -> Story:
@@ -150,7 +168,8 @@ def _with_cuts(steps: typing.Iterable[Step],
     for step in steps:
         yield step
         if choices.random() < 0.4:
-            yield (choices.choice(('cut', 'snap', 'snap', 'unsnap')),)
+            yield (choices.choice(('cut', 'snap', 'snap', 'unsnap',
+                                   'revert')),)
 
 
 def _outside(step: Step, choices: random.Random) -> Step:
@@ -312,6 +331,14 @@ class Teller:
     def _unsnap(self) -> None:
         if self.api.snapshots:
             snaps.drop(self.api, self.choices.choice(self.api.snapshots))
+
+    def _revert(self) -> None:
+        reverts.revert(self.api, self.truth)
+
+    def _forget(self) -> None:
+        """The database alone forgets that a server has the volume."""
+        self.truth.meddled = True
+        self.api.forget()
 
     def _birth(self, host: str) -> None:
         """Another volume begins as what this one is."""

@@ -14,6 +14,7 @@ from tests.simulation import planted_births  # noqa: F401 (plants)
 from tests.simulation import planted_cut  # noqa: F401 (plants)
 from tests.simulation import planted_loans  # noqa: F401 (plants)
 from tests.simulation import planted_pins  # noqa: F401 (plants)
+from tests.simulation import planted_reverts  # noqa: F401 (plants)
 from tests.simulation import test_explore
 
 setUpModule = test_explore.setUpModule

@@ -21,6 +21,7 @@ from tests.unit.fake import storage
 
 if typing.TYPE_CHECKING:
     from tests.simulation import cloud as cloud_module
+    from tests.simulation import reverts
     from tests.simulation import snaps
 
 
@@ -63,6 +64,8 @@ class Truth:
         # It is being made, or was not made.
         self.unborn = False
         self.snapshots: list[snaps.Snapshot] = []
+        # The last one that was asked for.
+        self.revert: reverts.Revert | None = None
         # Somebody took attachments away under a server: it may see errors.
         self.meddled = False
         # LVs that went with the disks of their node, and what is left of a

@@ -92,6 +92,20 @@ class RefusedTest(test_rows.RowsTestCase):
                 f'it has the attachment {self.attachment}'):
             self.store.offer(self.row(), COPY, rows.Migrate())
 
+    def test_a_revert(self) -> None:
+        here = Location(A, COPY.lv)
+        for values, reason in (
+                ({}, f'it has the attachment {self.attachment}'),
+                ({'status': 'available'}, 'its status is available'),
+                ({'migration_status': 'migrating'}, 'migration status')):
+            self.db.update(self.volume, status='reverting')
+            self.db.update(self.volume, **values)
+            with self.subTest(reason), self.assertRaisesRegex(
+                    exceptions.NoRevert, reason):
+                self.store.offer(self.row(), here, rows.Revert())
+            if not values:
+                self.db.drop_attachment(self.attachment)
+
     def test_the_reason_cannot_be_read(self) -> None:
         row = self.row()
         self.db.update(self.volume, status='available')

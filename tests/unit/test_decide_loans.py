@@ -34,6 +34,7 @@ from tests.unit.test_decide import COMPLETE
 from tests.unit.test_decide import COPY_Y
 from tests.unit.test_decide import devices
 from tests.unit.test_decide import FROM_X
+from tests.unit.test_decide import GROUP_B
 from tests.unit.test_decide import HYDRATING
 from tests.unit.test_decide import LENT_Y
 from tests.unit.test_decide import OWN_X
@@ -133,6 +134,40 @@ class LoansTest(test_decide.TestCase):
             theirs = observed.Rows([row], A).borrowers(lent)
             self.assertIs(step, self.step(A, AT_A, lent, borrowers=theirs,
                                           shown={CZ: shown}), row)
+
+    def test_a_loan_of_nothing(self) -> None:
+        """The volume was reverted: another LV takes the place of this one."""
+        row = dataclasses.replace(AT_B, name_id=Z,
+                                  provider_id=f'3;from={AX}')
+        here = Location(B, Z)
+        unread = lv_tags.LoanTag(3, VOLUME, B, Z, GROUP_B, '', units.Bytes(0))
+        found, still = (dataclasses.replace(
+            one, tags=dataclasses.replace(one.tags, lent=(unread,)))
+            for one in (stacked(3), stacked(3, hydration=False)))
+        hydrating = {here: messages.Shown(LvState.HYDRATING, 3, SIZE, GROUP_B)}
+        complete = {here: messages.Shown(LvState.COMPLETE, 3, SIZE, GROUP_B)}
+        self.assertIs(Question.SHOW, self.step(B, row, found))
+        for one, step in ((found, Action.PAUSE), (still, Verdict.WAIT)):
+            self.assertIs(step, self.step(B, row, one, shown=hydrating))
+        self.assertIs(Action.RELEASE, self.step(B, row, found,
+                                                shown=complete))
+        # Nobody needs it put together again, unless somebody reads it.
+        rebooted = dataclasses.replace(found, devices={}, clone=None)
+        self.assertIs(Verdict.WAIT, self.step(B, row, rebooted,
+                                              shown=hydrating))
+        rebooted = dataclasses.replace(rebooted, tags=dataclasses.replace(
+            found.tags, lent=(unread, LENT_Z)))
+        theirs = {CZ: messages.Shown(LvState.HYDRATING, 6, SIZE, GROUP_C)}
+        self.assertIs(Action.ASSEMBLE, self.step(
+            B, row, rebooted, shown={**hydrating, **theirs}))
+        self.assertIs(Action.DISCHARGE, self.step(
+            B, row, rebooted, shown={**complete, **theirs}))
+
+    def test_an_offered_copy_that_is_not_there_yet(self) -> None:
+        row = dataclasses.replace(HYDRATING_Z, provider_id=f'5;offer={CZ}')
+        self.assertIs(Action.LEND, self.step(
+            A, AT_A, stack(X, OWN_X, LENT_Z), borrowers={OTHER: row},
+            shown={CZ: messages.Shown(LvState.MISSING, group=GROUP_C)}))
 
     def test_requests_do_not_wait_for_who_borrows(self) -> None:
         known = observed.Facts(A, stack(X, OWN_X, LENT_Z), AT_A,

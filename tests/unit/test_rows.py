@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import typing
 from unittest import mock
@@ -267,6 +268,32 @@ class LostAnswerTest(RowsTestCase):
                                staticmethod(update)):
             row = self.store.commit(row, OWNER, self.purpose)
         self.assertEqual((COPY, 2), (row.owner, row.generation))
+
+    def test_a_volume_that_was_not_reverted(self) -> None:
+        """It can be used again; the answer may be lost."""
+        self.db.drop_attachment(self.attachment)
+        for lost in (contextlib.nullcontext(), self.lose(carried_out=True)):
+            self.db.update(self.volume, status='reverting')
+            row = self.row()
+            with lost:
+                after = self.store.spare(row)
+            self.assertEqual(('available', row.record, 'available'),
+                             (after.status, after.record, self.row().status))
+        self.db.update(self.volume, status='reverting')
+        with self.lose(carried_out=False):
+            self.assertRaises(exceptions.RowChanged, self.store.spare,
+                              self.row())
+        # Cinder's manager was quicker.
+        self.db.update(self.volume, status='error')
+        self.assertRaises(exceptions.NoRevert, self.store.spare, self.row())
+        self.assertEqual('error', self.row().status)
+
+    def test_a_commit_with_another_source(self) -> None:
+        other = Location(NodeName('c@x'), LvUuid(str(uuid.UUID(int=9))))
+        row = self.store.commit(self.offered(), OWNER, self.purpose,
+                                source=other)
+        self.assertEqual((2, other), (row.generation, row.source))
+        self.assertEqual(row, self.row())
 
     def test_a_commit_is_no_success_of_another_change(self) -> None:
         """It was made late, and then an answer was lost once more."""

@@ -69,6 +69,17 @@ class DescribeTest(base.TestCase):
             self.assertEqual(text, status.describe(status.Seen(state.Stack(
                 LV, tags=lv_tags.Tags.parse(found)))))
 
+    def test_what_a_volume_was_before_a_revert(self) -> None:
+        """Whoever borrows it reads it; what takes its place does not."""
+        tags = ['dmclone.1.own/3/v', 'dmclone.1.lent/4/v/b#x/y/g//0',
+                'dmclone.1.lent/2/w/c#x/z/g/iqn/512']
+        seen = status.Seen(state.Stack(LV, tags=lv_tags.Tags.parse(tags)))
+        self.assertEqual('lent to c@x/z, b@x/y takes its place',
+                         status.describe(seen))
+        found = status.as_json(seen)
+        self.assertEqual(('past', ['c@x/z']),
+                         (found['role'], found['lent_to']))
+
     def test_a_clone_that_failed(self) -> None:
         self.assertEqual('no tags, ERROR: its clone is failed',
                          self.describe('Fail'))

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A revert: a volume goes on as what its snapshot is.
+
+It is a birth on the volume's own node, in place of what the volume was::
+
+    home node                                  node of the snapshot
+    ---------                                  --------------------
+    seal      nobody has it
+    offer     CAS: the row names the copy
+    mark      tag, flush: the copy takes
+              the place of this LV
+    lend      ------------------------------>  tag, flush, export
+    build
+    commit    CAS: the row names the copy's
+              LV, and the snapshot's
+    adopt, hydrate, finish
+
+Up to the commit every failure is undone by *withdraw*, and the volume is what
+it was. What it was stays until the copy has shown that it is complete; only
+then it is known that nobody will ask for it again.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from oslo_log import log as logging
+
+from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.peers import messages
+from cinder_dmclone.relocation import birth
+from cinder_dmclone.relocation import lender
+from cinder_dmclone.relocation import room
+from cinder_dmclone.stack import inspect
+from cinder_dmclone import units
+from cinder_dmclone.world import World
+
+LOG = logging.getLogger(__name__)
+
+
+def seal(world: World, row: rows.Row) -> None:
+    """See that nobody has a volume of this node, nor gets it by itself.
+
+    The caller holds its lock, here and in what follows.
+
+    :raises NoRevert: if somebody has it open
+    """
+    lender.seal(world, row, rows.Revert(), row.node)
+
+
+def begin(world: World, row: rows.Row) -> rows.Row:
+    """Write down the LV that the volume is to be; the row as it is then.
+
+    :raises NoRevert: if something keeps the volume from it
+    :raises NoRoom: if there is no room
+    :raises RowChanged, DatabaseAway: see ``RowStore.offer``
+    """
+    host, size = world.host, units.Bytes.from_gib(row.size)
+    reason = room.too_large(world.settings, size) or _too_often(world, row)
+    if reason:
+        raise exceptions.NoRevert(volume=row.id, node=row.node, reason=reason)
+    room.require(host, host.group.report(), size)
+    copy = Location(world.settings.node, LvUuid(str(uuid.uuid4())))
+    return world.rows.offer(row, copy, rows.Revert())
+
+
+def _too_often(world: World, row: rows.Row) -> str:
+    """Why there may be no more copies here of what the volume was.
+
+    No quota counts them, and users cause them.
+    """
+    left = sum(1 for stack in inspect.collect(world.host).values()
+               if any(tag.volume == row.id and not tag.read
+                      for tag in stack.tags.lent))
+    if left + 1 < world.settings.max_copies:
+        return ''
+    return (f'it was reverted {left} times and has yet to hydrate; more '
+            'copies of it than dmclone_max_copies there may not be')
+
+
+def finish(world: World, row: rows.Row, lent: messages.Lent) -> rows.Row:
+    """Build what was begun, and make it the volume.
+
+    :returns: the row as it is then
+    :raises CannotBear, LoginFailed, SourceMismatch: see ``birth.build``
+    :raises NoRevert, RowChanged, DatabaseAway: see ``RowStore.commit``
+    """
+    assert row.offer is not None
+    birth.build(world, row, lent)
+    return world.rows.commit(
+        row, rows.Owner(row.offer, world.settings.pool), rows.Revert(),
+        source=lent.lender)
