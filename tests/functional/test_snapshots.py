@@ -7,7 +7,7 @@ import itertools
 import threading
 import typing
 
-from lab import RestError
+from lab import RestError, look
 from tests.functional import base
 from tests.functional import environment
 
@@ -120,6 +120,45 @@ class SnapshotTest(SnapshotTestCase):
         self.detach(there)
         self.delete_snapshot(snapshot)
         self.wait_complete(born)
+
+    def test_revert_of_a_volume_that_has_moved(self) -> None:
+        """It goes back where it is now; the snapshot is on another node."""
+        volume, image = self.filled(self.node1)
+        then = copy.deepcopy(image)
+        snapshot = self.snapshot(volume)
+        at = self.attach(volume, self.node2)
+        image.write(at, 3, 40, BLOCKS // 41)
+        self.wait_complete(volume)
+        self.detach(at)
+        former = f'volume-{self.row(volume).lv}'
+        self.assertIn(former, look.volumes(self.node2))
+        self.revert(volume, snapshot)
+        self.assertEqual('node2', self.row(volume).node)
+        at = self.attach(volume, self.node2)
+        self.assert_holds(then, at)
+        image = copy.deepcopy(then)
+        image.write(at, 7, 24, BLOCKS // 25)
+        self.wait_complete(volume)
+        self.assert_holds(image, at)
+        self.wait(f'end of {former}',
+                  lambda: former not in look.volumes(self.node2))
+        self.detach(at)
+        # Nothing of that has come to the snapshot, and the volume can move
+        # before it has hydrated.
+        self.revert(volume, snapshot)
+        at = self.attach(volume, self.node1)
+        self.assert_holds(then, at)
+        self.wait_complete(volume)
+        self.detach(at)
+        self.delete_snapshot(snapshot)
+
+    def revert(self, volume: str, snapshot: str) -> None:
+        """Make a detached volume what its latest snapshot is."""
+        self.lab.cinder('POST', f'/volumes/{volume}/action',
+                        {'revert': {'snapshot_id': snapshot}})
+        self.lab.wait_volume(volume, 'available')
+        self.wait(f'end of the reverting to {snapshot}',
+                  lambda: self.status(snapshot) == 'available')
 
 
 class CloneTest(SnapshotTestCase):
