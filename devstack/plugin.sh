@@ -124,9 +124,8 @@ function dmclone_configure_tempest {
     if [[ $CINDER_ENABLED_BACKENDS != dmclone:* ]]; then
         return
     fi
-    for feature in clone enable_volume_image_dep_tests \
-        extend_attached_volume extend_volume_with_snapshot \
-        manage_snapshot manage_volume snapshot volume_revert; do
+    for feature in enable_volume_image_dep_tests extend_attached_volume \
+        manage_snapshot manage_volume; do
         iniset "$TEMPEST_CONFIG" volume-feature-enabled $feature False
     done
 }

@@ -299,4 +299,5 @@ class MachineTest(PluginTest):
             (stack.place / 'stack/tempest/etc/tempest.conf').read_text()
         )['volume-feature-enabled']
         self.assertEqual(expected, found['manage_volume'])
-        self.assertEqual(expected == 'False', 'snapshot' in found)
+        self.assertEqual(expected == 'False', 'manage_snapshot' in found)
+        self.assertNotIn('volume_revert', found)
