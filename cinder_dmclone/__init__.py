@@ -49,6 +49,8 @@ Where to look:
 * What makes a copy the volume? ``commit`` in ``database/volumes.py``
 * How is a snapshot made of what a server writes? ``relocation/cut.py``
 * When does a snapshot no longer need an LV? ``reconcile/pins.py``
+* What may be read without a cut? ``only_reads`` in
+  ``service/attach_policy.py``
 * How does a clone begin? ``relocation/birth.py``
 * How does a volume go back to a snapshot? ``relocation/revert.py``
 * Where does a server go? ``nova/planning.py``

@@ -31,6 +31,7 @@ from cinder_dmclone.service import images
 from cinder_dmclone.service import migrate
 from cinder_dmclone.service import reverts
 from cinder_dmclone.service import snapshots
+from cinder_dmclone.service import views
 from cinder_dmclone.service import volumes
 from cinder_dmclone import wiring
 from cinder_dmclone.world import World
@@ -210,7 +211,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     def copy_volume_to_image(self, context: typing.Any, volume: typing.Any,
                              image_service: typing.Any,
                              image_meta: dict[str, typing.Any]) -> None:
-        with images.local_path(self._service, volume.id) as path:
+        with images.readable(self._service, volume.id) as path:
             volume_utils.upload_volume(context, image_service, image_meta,
                                        path, volume)
 
@@ -251,6 +252,31 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
                              connector: dict[str, typing.Any] | None,
                              force: bool = False) -> bool:
         return connections.disconnect(self._service, volume.id, connector)
+
+    # -- backups ------------------------------------------------------------
+
+    def backup_use_temp_snapshot(self) -> bool:
+        """A volume in use is backed up by a snapshot: nothing is copied."""
+        return True
+
+    def create_export_snapshot(self, context: typing.Any,
+                               snapshot: typing.Any,
+                               connector: dict[str, typing.Any]) -> None:
+        """Exports are made when a connection is."""
+
+    def initialize_connection_snapshot(
+            self, snapshot: typing.Any, connector: dict[str, typing.Any],
+            **kwargs: typing.Any) -> dict[str, typing.Any]:
+        return views.connect(self._service, snapshot.id, connector)
+
+    def terminate_connection_snapshot(
+            self, snapshot: typing.Any, connector: dict[str, typing.Any],
+            **kwargs: typing.Any) -> None:
+        views.disconnect(self._service, snapshot.id)
+
+    def remove_export_snapshot(self, context: typing.Any,
+                               snapshot: typing.Any) -> None:
+        """Exports end with their connection."""
 
     @classmethod
     def clean_volume_file_locks(cls, volume_id: VolumeId) -> None:

@@ -37,8 +37,8 @@ _INITIATOR = re.compile(
 
 _UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 _DM_NAME = re.compile(
-    rf'{DM_PREFIX}(?P<kind>front|loan|serve|io|clone|source|'
-    rf'joint|hold|sluice|stop)-'
+    rf'{DM_PREFIX}(?P<kind>front|loan|view|serve|io|clone|'
+    rf'source|joint|hold|sluice|stop)-'
     # A front that this node made under any other name is one, too.
     rf'(?:(?P<place>.+)-)??(?P<lv>{_UUID})(?:-(?P<borrower>{_UUID}))?')
 
@@ -48,6 +48,7 @@ class Kind(enum.Enum):
 
     FRONT = 'front'    # what a server opens
     LOAN = 'loan'      # read-only, exported to one borrower
+    VIEW = 'view'      # read-only, for a backup or an upload
     SERVE = 'serve'    # read-write, exported in place
     IO = 'io'          # read-write, opened by this node's own services
     CLONE = 'clone'
@@ -58,7 +59,8 @@ class Kind(enum.Enum):
     STOP = 'stop'      # where the sluice lets them fail
 
 
-CONSUMERS = (Kind.FRONT, Kind.LOAN, Kind.SERVE, Kind.IO)
+CONSUMERS = (Kind.FRONT, Kind.LOAN, Kind.VIEW, Kind.SERVE, Kind.IO)
+READERS = (Kind.LOAN, Kind.VIEW)
 WRITERS = (Kind.FRONT, Kind.SERVE, Kind.IO)
 # What a gated front is made of; each is built on the next.
 GATE = (Kind.HOLD, Kind.SLUICE, Kind.STOP)
@@ -66,7 +68,11 @@ GATE = (Kind.HOLD, Kind.SLUICE, Kind.STOP)
 
 @dataclasses.dataclass(frozen=True)
 class DeviceName:
-    """A dm device's name, taken apart; ``place`` stands for the host."""
+    """A dm device's name, taken apart; ``place`` stands for the host.
+
+    :ivar borrower: the LV that a loan is for, or what a view is read as: the
+        id of the volume or of the snapshot
+    """
 
     kind: Kind
     lv: LvUuid
@@ -105,6 +111,11 @@ def front(host: str, lv: LvUuid) -> DeviceName:
 
 def loan(lv: LvUuid, borrower: LvUuid) -> DeviceName:
     return DeviceName(Kind.LOAN, lv, borrower)
+
+
+def view(lv: LvUuid, read_as: str) -> DeviceName:
+    """Name of what a volume or snapshot (by its id) is read through."""
+    return DeviceName(Kind.VIEW, lv, LvUuid(read_as))
 
 
 def serve(lv: LvUuid) -> DeviceName:
@@ -167,6 +178,12 @@ def loan_iqn(prefix: str, lv: LvUuid, borrower: LvUuid,
     never end up on another volume.
     """
     digest = hashlib.sha256(f'{lv}|{borrower}|{generation}'.encode())
+    return f'{prefix}{IQN_MARK}{digest.hexdigest()[:32]}'
+
+
+def view_iqn(prefix: str, lv: LvUuid, read_as: str) -> str:
+    """IQN under which ``lv`` is read as a volume or snapshot."""
+    digest = hashlib.sha256(f'{lv}|{read_as}'.encode())
     return f'{prefix}{IQN_MARK}{digest.hexdigest()[:32]}'
 
 

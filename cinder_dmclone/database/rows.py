@@ -28,6 +28,10 @@ MIGRATE_STATUSES = (VolumeStatus.AVAILABLE, VolumeStatus.MAINTENANCE,
 # Cinder has no name for it.
 REVERTING = 'reverting'
 BEING_MADE = (VolumeStatus.CREATING, VolumeStatus.DOWNLOADING)
+# While Cinder itself reads the volume: backup, upload, generic migration.
+READ_STATUSES = (VolumeStatus.BACKING_UP, VolumeStatus.UPLOADING)
+READ_MIGRATION = (VolumeMigrationStatus.STARTING,
+                  VolumeMigrationStatus.MIGRATING)
 SETTLED_MIGRATION = (None, VolumeMigrationStatus.ERROR,
                      VolumeMigrationStatus.SUCCESS)
 
@@ -108,6 +112,19 @@ class Row(record.Recorded):
     @property
     def source(self) -> Location | None:
         return self.record.source
+
+    @property
+    def is_read(self) -> bool:
+        """Whether Cinder itself reads the volume, as its status says.
+
+        Who connects then without an attachment only reads. The API and the
+        managers set these before they connect, and end them afterwards
+        (``create`` in cinder/backup/api.py, ``copy_volume_to_image`` and
+        ``migrate_volume`` in cinder/volume/api.py).
+        """
+        return not self.deleted and (
+            self.status in READ_STATUSES
+            or self.migration_status in READ_MIGRATION)
 
     def connected_at(self, host: str) -> tuple[Attachment, ...]:
         """Attachments that are connected on a host, complete ones first."""

@@ -262,6 +262,34 @@ class Lend(Request[Lent]):
     initiator: str
 
 
+# -- a snapshot, where it is -------------------------------------------------
+
+@dataclasses.dataclass(frozen=True)
+class ConnectSnapshot(Request[dict[str, typing.Any]]):
+    """Let a connector read a snapshot; the answer is the connection info.
+
+    :ivar volume: whose snapshot it is
+    """
+
+    part = deadlines.CALL_PART
+    lock = Lock.CALL
+
+    volume: VolumeId
+    snapshot: SnapshotId
+    connector: dict[str, typing.Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class DisconnectSnapshot(Request[None]):
+    """End that."""
+
+    part = deadlines.CALL_PART
+    lock = Lock.CALL
+
+    volume: VolumeId
+    snapshot: SnapshotId
+
+
 # -- for the volume's home --------------------------------------------------
 
 @dataclasses.dataclass(frozen=True)

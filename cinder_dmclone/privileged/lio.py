@@ -48,7 +48,7 @@ CHANGE_SECONDS = 30
 
 _LOCK = threading.Lock()
 _DEVICE = re.compile(
-    rf'/dev/mapper/{names.DM_PREFIX}(loan|serve)-[0-9a-f-]+')
+    rf'/dev/mapper/{names.DM_PREFIX}(loan|view|serve)-[0-9a-f-]+')
 _SERIAL = re.compile(r'[0-9a-f-]{36}')
 
 _FIRST_NUMBER = 1 << 20

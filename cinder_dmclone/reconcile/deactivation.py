@@ -23,9 +23,10 @@ from cinder_dmclone.world import World
 
 _ADVICE = {
     names.Kind.FRONT: 'stop its server or detach the volume',
-    names.Kind.IO: 'wait until the image or backup is done',
+    names.Kind.IO: 'wait until the image or backup is copied',
     names.Kind.LOAN: 'deactivate {who} first, or wait until the volume has '
                      'hydrated there',
+    names.Kind.VIEW: 'wait until the image or backup is done',
     names.Kind.SERVE: 'detach the volume from {who}',
 }
 

@@ -23,10 +23,15 @@ from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone.reconcile import offers
 from cinder_dmclone.reconcile import old_copy
 from cinder_dmclone.reconcile import pins
+from cinder_dmclone.reconcile import views
 
 
 def decide(facts: Facts) -> Decision:
     """The next step for ``facts.stack``."""
+    return views.considered(facts, _with_borrowers(facts))
+
+
+def _with_borrowers(facts: Facts) -> Decision:
     found = for_request(facts)
     if not facts.home or not facts.row or found.step not in (
             Verdict.REST, Verdict.WAIT, Verdict.WATCH):

@@ -7,6 +7,7 @@ from cinder_dmclone.database import rows
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.reconcile.observed import Facts
+from cinder_dmclone.reconcile.since import Since
 
 # How long an offer for a live migration may stand without its attachment
 # being connected. Nova gives up much sooner. No relocation takes as long, a
@@ -14,30 +15,12 @@ from cinder_dmclone.reconcile.observed import Facts
 OFFER_SECONDS = 600.0
 
 
-class _Since:
-    """Since when something is as it is, for each LV."""
-
-    def __init__(self) -> None:
-        self._since: dict[LvUuid, tuple[Location, float]] = {}
-
-    def long(self, lv: LvUuid, what: Location | None, now: float) -> bool:
-        """Whether it has been the same for too long; None never is."""
-        if what is None:
-            self._since.pop(lv, None)
-            return False
-        before, since = self._since.get(lv, (what, now))
-        if before != what:
-            since = now
-        self._since[lv] = (what, since)
-        return now - since > OFFER_SECONDS
-
-
 class Offers:
     """Since when offers stand."""
 
     def __init__(self) -> None:
-        self._standing = _Since()
-        self._unclaimed = _Since()
+        self._standing = Since[Location](OFFER_SECONDS)
+        self._unclaimed = Since[Location](OFFER_SECONDS)
 
     def standing(self, lv: LvUuid, row: rows.Row | None, now: float) -> bool:
         """Whether the offer of a row has stood for long.

@@ -12,17 +12,19 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import offers
+from cinder_dmclone.reconcile import views
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import state
 from cinder_dmclone.world import World
 
 
 class Reader:
-    """Remembers since when offers stand, and nothing else."""
+    """Remembers since when offers stand and views are unused: no more."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._offers = offers.Offers()
+        self._views = views.Views()
 
     def rows(self, stacks: typing.Collection[state.Stack],
              *known: VolumeId) -> observed.Rows:
@@ -67,9 +69,11 @@ class Reader:
         now = self._world.clock.monotonic()
         source = stack.tags.source
         lender = stack_of(source.lv) if source and source.local else None
+        snapshots = found.snapshots(stack)
         return observed.Facts(
             node, stack, row, rivals, borrowers=found.borrowers(stack),
-            lender=lender, snapshots=found.snapshots(stack),
+            lender=lender, snapshots=snapshots,
+            forgotten=self._views.forgotten(stack, row, snapshots, now),
             overdue=self._offers.overdue(stack.lv, row, now),
             standing=self._offers.standing(stack.lv, row, now))
 

@@ -117,7 +117,8 @@ def seal(world: World, row: rows.Row, purpose: rows.Purpose,
     """Leave no writer on the volume, then make durable what was written.
 
     The fence is observed: the kernel's open count of what the consumers lead
-    to must equal our read-only loans, the sluice and the gated fronts.
+    to must equal our read-only loans and views, the sluice and the gated
+    fronts.
     Flushing is needed because flushes on the borrower reach only its disk.
 
     :param peer: where the volume would move
@@ -126,7 +127,7 @@ def seal(world: World, row: rows.Row, purpose: rows.Purpose,
     stack = check_sealable(world, row, purpose, peer)
     if purpose.gated and stack.of_kind(names.Kind.FRONT):
         stack = write_gate.prepare(world.host, stack)
-    allowed = len(stack.of_kind(names.Kind.LOAN, names.Kind.SLUICE))
+    allowed = len(stack.of_kind(*names.READERS, names.Kind.SLUICE))
     for name in stack.of_kind(*names.WRITERS):
         if stack.is_held(name):
             write_gate.close_gate(world.host, stack, name)

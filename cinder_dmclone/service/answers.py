@@ -23,6 +23,7 @@ from cinder_dmclone.service.base import Service
 from cinder_dmclone.service import births
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import snapshots
+from cinder_dmclone.service import views
 from cinder_dmclone import units
 
 
@@ -125,8 +126,10 @@ ANSWERS: dict[type[messages.AnyRequest],
               typing.Callable[..., typing.Any]] = {
     messages.Agree: agree,
     messages.Connect: connections.connect_here,
+    messages.ConnectSnapshot: views.connect_here,
     messages.Discard: discard,
     messages.Disconnect: connections.disconnect_here,
+    messages.DisconnectSnapshot: views.disconnect_here,
     messages.FindRoom: find_room,
     messages.HandOver: hand_over,
     messages.Identify: identify,

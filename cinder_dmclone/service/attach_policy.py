@@ -77,6 +77,15 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     return Placement(How.ISCSI)
 
 
+def only_reads(row: rows.Row) -> bool:
+    """Whether who connects, and whom no attachment is for, only reads.
+
+    A volume in use is backed up by a snapshot of its own
+    (``backup_use_temp_snapshot``).
+    """
+    return row.is_read and not row.attachments
+
+
 def without_room(found: Placement,
                  connector: typing.Mapping[str, typing.Any],
                  serves: bool) -> Placement:

@@ -29,8 +29,8 @@ from cinder_dmclone.world import World
 class Service:
     """One node of the backend at work: all that entry points share.
 
-    :ivar copying: volumes that this process copies to or from; their devices
-        are not open all the time
+    :ivar copying: volumes that this process copies to; their devices are not
+        open all the time
     """
 
     world: World

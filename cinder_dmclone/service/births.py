@@ -94,17 +94,7 @@ def lend(service: Service, request: messages.Lend) -> messages.Lent:
 
 
 def _lend_snapshot(service: Service, request: messages.Lend) -> messages.Lent:
-    found = service.world.snapshots.get(request.snapshot)
-    if (found is None or found.deleted or not found.at
-            or found.at.node != service.node or found.status == 'deleting'):
-        raise _refused(service, f'snapshot {request.snapshot} is not here, '
-                       'or is being deleted')
-    stack = inspect.refresh(service.host, found.at.lv)
-    tag = next((tag for tag in stack.tags.snaps if tag.snapshot == found.id),
-               None)
-    if tag is None:
-        raise _refused(service, f'LV {found.at.lv} does not say that it is '
-                       f'snapshot {found.id}')
+    stack, tag = snapshots.readable(service, request.snapshot)
     return birth.lend(service.world, stack, tag.size, request)
 
 

@@ -86,6 +86,10 @@ def _serve(service: Service, row: rows.Row, stack: state.Stack,
             volume=row.id, node=service.node, reason='its devices cannot '
             'be put together; see the log of cinder-volume there')
     host = service.host
+    if attach_policy.only_reads(row):
+        return exports.view(host, stack, row.id, None
+                            if found.how is How.LOCAL
+                            else connector['initiator'])
     row, stack = cut.writable(service.world, row, stack)
     if found.how is How.ISCSI:
         return exports.export(host, stack, row.id, connector['initiator'])
@@ -189,6 +193,9 @@ def _drop(service: Service, row: rows.Row, stack: state.Stack,
         row, moved = _end_offer(service, row, stack, connector)
         if moved:
             return True
+    if attach_policy.only_reads(row):
+        exports.unview(host, stack, row.id)
+        return False
     shared = False
     if connector is None or connector.get('host') != here:
         initiator = (connector or {}).get('initiator')

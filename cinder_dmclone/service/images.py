@@ -30,3 +30,19 @@ def local_path(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
     finally:
         service.copying.discard(volume_id)
         service.host.dm.remove(str(name))
+
+
+@contextlib.contextmanager
+def readable(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
+    """A device to read a volume through, whoever writes it or needs it.
+
+    It leads to the LV that the volume is now, wherever the volume goes.
+    """
+    with service.home(volume_id) as known:
+        name = names.view(known.stack.lv, volume_id)
+        consumers.consume(service.host, known.stack, name)
+    try:
+        yield name.path
+    finally:
+        service.host.dm.remove(str(name))
+        service.loop.enqueue(name.lv)

@@ -22,6 +22,8 @@ from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import cut
 from cinder_dmclone.relocation import pins
 from cinder_dmclone.service.base import Service
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 
 # Statuses in which no service of the control plane writes a volume: who reads
@@ -117,6 +119,42 @@ def has_writer(row: rows.Row, stack: state.Stack) -> bool:
     return bool(stack.of_kind(*names.WRITERS)
                 or any(found.connected for found in row.attachments)
                 or row.status not in _UNWRITTEN)
+
+
+def readable(service: Service, snapshot: SnapshotId) -> tuple[
+        state.Stack, lv_tags.SnapTag]:
+    """The LV on this node that a snapshot is, and what it says of that.
+
+    The caller holds the lock of the snapshot's volume.
+
+    :raises PeerRefused: if it is not here, or still written
+    """
+    found = service.world.snapshots.get(snapshot)
+    if (found is None or found.deleted or not found.at
+            or found.at.node != service.node
+            or found.status == SnapshotStatus.DELETING):
+        raise _unreadable(service, snapshot,
+                          'it is not here, or is being deleted')
+    stack = inspect.refresh(service.host, found.at.lv)
+    tag = next((tag for tag in stack.tags.snaps if tag.snapshot == found.id),
+               None)
+    if tag is None:
+        raise _unreadable(service, snapshot, f'LV {found.at.lv} does not say '
+                          'that it is this snapshot')
+    if stack.data is None or stack.tags.source and not stack.assembled:
+        raise _unreadable(service, snapshot,
+                          f'LV {stack.lv} is not put together')
+    if stack.of_kind(*names.WRITERS):
+        raise _unreadable(service, snapshot,
+                          f'LV {stack.lv} is still written')
+    return stack, tag
+
+
+def _unreadable(service: Service, snapshot: SnapshotId,
+                reason: str) -> exceptions.PeerRefused:
+    return exceptions.PeerRefused(
+        node=service.node, what=f'to have snapshot {snapshot} read',
+        reason=reason)
 
 
 def delete(service: Service, volume_id: VolumeId,

@@ -42,15 +42,19 @@ def consume(host: Host, stack: state.Stack, name: names.DeviceName) -> None:
     """Make a consumer device."""
     refuse_discards(host, stack)
     host.dm.apply(str(name), _table(stack, name),
-                  readonly=name.kind is names.Kind.LOAN)
+                  readonly=name.kind in names.READERS)
 
 
 def _table(stack: state.Stack, name: names.DeviceName) -> table.Table:
     found = consumer_table(stack)
-    tag = next((tag for tag in stack.tags.lent if tag.lv == name.borrower),
-               None)
-    # What was added since it was lent is nothing to the borrower.
-    return found.first(tag.size.to_sectors()) if tag else found
+    sizes: dict[str, units.Bytes] = {}
+    if name.kind is names.Kind.LOAN:
+        sizes = {tag.lv: tag.size for tag in stack.tags.lent}
+    elif name.kind is names.Kind.VIEW:
+        sizes = {tag.snapshot: tag.size for tag in stack.tags.snaps}
+    # What was added since then is nothing to the borrower or reader.
+    size = sizes.get(name.borrower or '')
+    return found.first(size.to_sectors()) if size else found
 
 
 def refuse_discards(host: Host, stack: state.Stack) -> None:

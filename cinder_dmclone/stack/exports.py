@@ -49,11 +49,17 @@ def export(host: Host, stack: state.Stack, volume_id: VolumeId,
             # Cinder forgets an attachment that failed without a word.
             if initiator not in served:
                 _undo(host, stack, initiator)
+    return _remote(host, volume_id, iqn, initiator)
+
+
+def _remote(host: Host, read_as: str, iqn: str,
+            initiator: str) -> dict[str, typing.Any]:
+    """Connection info of a target of this node (os-brick's ISCSI)."""
     user, password = host.settings.credentials(iqn, initiator)
     return {'driver_volume_type': 'iscsi', 'data': {
         'target_discovered': False, 'target_iqn': iqn,
         'target_portal': host.settings.portal, 'target_lun': 0,
-        'volume_id': volume_id, 'discard': False,
+        'volume_id': read_as, 'discard': False,
         'auth_method': 'CHAP', 'auth_username': user,
         'auth_password': password}}
 
@@ -100,6 +106,38 @@ def unexport(host: Host, stack: state.Stack, initiator: str | None) -> bool:
     host.targets.remove(iqn)
     host.dm.remove(str(names.serve(stack.known_as)))
     return False
+
+
+def view(host: Host, stack: state.Stack, read_as: str,
+         initiator: str | None) -> dict[str, typing.Any]:
+    """Let somebody read a volume or a snapshot, and only read; idempotent.
+
+    :param read_as: its id
+    :param initiator: None for this node itself
+    :returns: connection info for os-brick
+    """
+    name = names.view(stack.lv, read_as)
+    consumers.consume(host, stack, name)
+    if initiator is None:
+        return local(host.dm.link(str(name)))
+    # LIO has initiator names in lower case.
+    initiator = initiator.lower()
+    iqn = names.view_iqn(host.settings.target_prefix, stack.lv, read_as)
+    host.targets.ensure(targets.Export(
+        iqn=iqn, device=name.path, serial=read_as, readonly=True, grants=(
+            targets.Grant(initiator,
+                          *host.settings.credentials(iqn, initiator)),)))
+    return _remote(host, read_as, iqn, initiator)
+
+
+def unview(host: Host, stack: state.Stack, read_as: str) -> None:
+    """End ``view``; idempotent.
+
+    :raises DeviceBusy: if somebody on this node reads it still
+    """
+    name = names.view(stack.lv, read_as)
+    if name in stack.devices:
+        consumers.drop(host, stack, name)
 
 
 def export_loan(host: Host, stack: state.Stack, tag: lv_tags.LoanTag) -> None:

@@ -126,8 +126,10 @@ class Stack:
         Reads that wait would wait in the iSCSI target, which then lets nobody
         log in to any of this node's.
         """
-        return bool(self.of_kind(names.Kind.SERVE)) and not self.of_kind(
-            names.Kind.FRONT, names.Kind.IO)
+        views = self.of_kind(names.Kind.VIEW)
+        here = self.of_kind(names.Kind.FRONT, names.Kind.IO) + [
+            name for name in views if not self.exports_of(name)]
+        return not here and bool(views or self.of_kind(names.Kind.SERVE))
 
     @property
     def has_path(self) -> bool:

@@ -56,15 +56,15 @@ def close(host: Host, stack: Stack) -> None:
 
     :raises DeviceBusy: if somebody has a consumer open; nothing was changed
     """
-    _require_closed(stack)
+    _require_closed(stack, names.Kind.FRONT, names.Kind.IO)
     for name in stack.of_kind(*names.WRITERS):
         consumers.drop(host, stack, name)
     write_gate.remove(host, stack)
 
 
-def _require_closed(stack: Stack) -> None:
-    for name in stack.of_kind(names.Kind.FRONT, names.Kind.IO):
-        if stack.is_open(name):
+def _require_closed(stack: Stack, *kinds: names.Kind) -> None:
+    for name in stack.of_kind(*kinds):
+        if stack.is_held(name):
             raise exceptions.DeviceBusy(device=name)
 
 
@@ -73,7 +73,7 @@ def strip(host: Host, stack: Stack) -> None:
 
     :raises DeviceBusy: if somebody has a consumer open; nothing was changed
     """
-    _require_closed(stack)
+    _require_closed(stack, names.Kind.FRONT, names.Kind.IO, names.Kind.VIEW)
     quiesce(host, stack)
     _drop_consumers(host, stack)
     dismantle(host, stack)

@@ -9,6 +9,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone import location
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import offers
+from cinder_dmclone.reconcile.since import Since
 from tests.unit import base
 from tests.unit.fake import ports
 from tests.unit import migration
@@ -41,8 +42,8 @@ class HindranceTest(base.CloudTestCase):
 
 class SinceTest(base.TestCase):
 
-    def test_another_offer_has_not_stood_as_long(self) -> None:
-        since, long = offers._Since(), 1 + offers.OFFER_SECONDS
+    def test_something_else_has_not_been_as_long(self) -> None:
+        since, long = Since[location.Location](60.0), 61.0
         lv = location.LvUuid('lv')
         one, other = (
             location.Location(location.NodeName('b@x'), location.LvUuid(name))

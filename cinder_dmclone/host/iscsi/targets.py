@@ -25,9 +25,10 @@ class Grant:
 class Export:
     """A target as it should be.
 
-    :ivar device: /dev/mapper path of a linear of ours ('loan' or 'serve'):
-        LIO claims it exclusively
-    :ivar serial: unit serial number, the uuid of the exported LV
+    :ivar device: /dev/mapper path of a linear of ours ('loan', 'view' or
+        'serve'): LIO claims it exclusively
+    :ivar serial: unit serial number: the uuid of the exported LV, or what it
+        is read as
     """
 
     iqn: str

@@ -239,7 +239,7 @@ class InPlaceTest(base.CloudTestCase):
                                       self.volume, self.backup | connector)
 
     def test_with_a_secret_and_for_one_initiator(self) -> None:
-        self.cloud.db.update(self.volume, status='backing-up')
+        self.cloud.db.update(self.volume, status='restoring-backup')
         info = self.connect()
         self.assertEqual('iscsi', info['driver_volume_type'])
         data = info['data']
@@ -268,8 +268,8 @@ class InPlaceTest(base.CloudTestCase):
         _, path = self.cloud.attach(self.volume, self.a)
         self.assertTrue(path.startswith('/dev/mapper/'), path)
 
-    def test_export_outlives_a_long_backup(self) -> None:
-        self.cloud.db.update(self.volume, status='backing-up')
+    def test_export_outlives_a_long_restoration(self) -> None:
+        self.cloud.db.update(self.volume, status='restoring-backup')
         self.connect()
         self.a.process.loop.run_once(everything=True)
         self.cloud.settle(5)
@@ -289,7 +289,7 @@ class InPlaceTest(base.CloudTestCase):
         self.assertEqual(granted, self.a.targets.exports)
 
     def test_leftover_export_goes(self) -> None:
-        self.cloud.db.update(self.volume, status='backing-up')
+        self.cloud.db.update(self.volume, status='restoring-backup')
         self.connect()
         self.cloud.db.update(self.volume, status='available')
         self.a.process.loop.run_once(everything=True)
@@ -297,7 +297,7 @@ class InPlaceTest(base.CloudTestCase):
         self.assert_settled()
 
     def test_two_initiators(self) -> None:
-        self.cloud.db.update(self.volume, status='backing-up')
+        self.cloud.db.update(self.volume, status='restoring-backup')
         self.connect()
         self.connect(initiator='iqn.other')
         export, = self.a.targets.exports.values()
@@ -335,7 +335,7 @@ class InPlaceTest(base.CloudTestCase):
 
     def test_home_answers_for_the_others(self) -> None:
         """A request that an old address brought to the wrong node."""
-        self.cloud.db.update(self.volume, status='backing-up')
+        self.cloud.db.update(self.volume, status='restoring-backup')
         info = connections.connect(self.b.service, self.volume, self.backup)
         self.assertEqual('a:3260', info['data']['target_portal'])
         connections.disconnect(self.b.service, self.volume, self.backup)
