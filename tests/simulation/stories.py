@@ -8,6 +8,7 @@ import random
 import typing
 
 from cinder_dmclone import names
+from tests.simulation import backups
 from tests.simulation import births
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
@@ -124,6 +125,18 @@ BASE = {
     'birth away': base('birth b, attach c, wait 3, detach'),
     'birth stays': base('birth b, part a b, attach c, wait 30, detach, '
                         'attach a'),
+    'backup': base('backup a, backup x, snap, backup b, attach b, wait 3, '
+                   'detach, backup b, backup a'),
+    'backup used': base('snap, attach b, fill, backup_snap x, backup_snap a, '
+                        'unsnap, detach'),
+    'backup unsnap': base('snap, attach b, wait 30, backup_snap x',
+                          'wait 100, unsnap'),
+    'backup leaves': base('backup x reset', 'wait 3, attach b, fill, wait 30, '
+                          'detach'),
+    'backup here leaves': base('backup a reset', 'wait 3, attach b, fill, '
+                               'wait 30, detach'),
+    'backup reset': base('backup x reset, backup a reset'),
+    'backup dies': base('backup a dies, backup x dies, attach b'),
 }
 
 
@@ -138,7 +151,8 @@ STATES = {
 }
 CALLS = ('attach a', 'attach b', 'attach2 a', 'attach2 c', 'attach2 x',
          'detach', 'live b success', 'live c held', 'extend', 'migrate c',
-         'delete', 'image', 'drop', 'again', 'snap', 'unsnap', 'revert')
+         'delete', 'image', 'drop', 'again', 'snap', 'unsnap', 'revert',
+         'backup a')
 
 
 def pair(state: str, one: str, other: str) -> Story:
@@ -160,6 +174,9 @@ def of_seed(choices: random.Random, others: random.Random) -> Story:
     if others.random() < 0.3:
         return dataclasses.replace(story, lines=tuple(
             tuple(_with_cuts(steps, others)) for steps in story.lines))
+    if others.random() < 0.2:
+        return dataclasses.replace(story, lines=tuple(
+            tuple(backups.woven(steps, others)) for steps in story.lines))
     return story
 
 
@@ -339,6 +356,14 @@ class Teller:
         """The database alone forgets that a server has the volume."""
         self.truth.meddled = True
         self.api.forget()
+
+    def _backup(self, host: str, ending: str = 'done') -> None:
+        backups.of_volume(self.api, self.truth, self._place(host), ending)
+
+    def _backup_snap(self, host: str) -> None:
+        if self.api.snapshots:
+            backups.of_snapshot(self.api, self.truth, self.choices.choice(
+                self.api.snapshots), self._place(host))
 
     def _birth(self, host: str) -> None:
         """Another volume begins as what this one is."""

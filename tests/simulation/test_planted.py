@@ -15,6 +15,7 @@ from tests.simulation import planted_cut  # noqa: F401 (plants)
 from tests.simulation import planted_loans  # noqa: F401 (plants)
 from tests.simulation import planted_pins  # noqa: F401 (plants)
 from tests.simulation import planted_reverts  # noqa: F401 (plants)
+from tests.simulation import planted_views  # noqa: F401 (plants)
 from tests.simulation import test_explore
 
 setUpModule = test_explore.setUpModule
