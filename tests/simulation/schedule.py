@@ -27,6 +27,7 @@ from tests.simulation import invariants
 from tests.simulation import nova
 from tests.simulation import scheduler as scheduler_module
 from tests.simulation import stories
+from tests.simulation import teller
 from tests.simulation import truth as truth_module
 from tests.unit.fake import database
 
@@ -189,10 +190,10 @@ class Schedule:
                       for name in ('server-1', 'server-2')]
 
     def _tell(self) -> None:
-        teller = stories.Teller(self.cloud, self.api, self.truth,
-                                self.novas, self.choices)
+        who = teller.Teller(self.cloud, self.api, self.truth, self.novas,
+                            self.choices)
         self.scheduler.run(self.scheduler.now)
-        told = [self.scheduler.spawn('story', teller.tell, line)
+        told = [self.scheduler.spawn('story', who.tell, line)
                 for line in self.spec.story.lines]
         end = self.scheduler.now + STORY_SECONDS
         while not self.scheduler.run(self.scheduler.now + SLICE_SECONDS,
@@ -207,12 +208,12 @@ class Schedule:
             # What only waited for that ends.
             self.scheduler.run(self.scheduler.now + REST_SECONDS, told)
         self.watch.check()
-        self.scheduler.spawn('ending', teller.calm)
+        self.scheduler.spawn('ending', who.calm)
         self._run('the calm', REST_SECONDS)
         self._note('-- at rest')
         self.watch.check()
         invariants.Rest(self.cloud, self.truth).check()
-        self.scheduler.spawn('end', teller.end, self.spec.story.delete)
+        self.scheduler.spawn('end', who.end, self.spec.story.delete)
         self._run('the end', REST_SECONDS)
         self.watch.check()
         invariants.Rest(self.cloud, self.truth).check()

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who asks for what a story has."""
+
+from __future__ import annotations
+
+import random
+import typing
+
+from cinder_dmclone import names
+from tests.simulation import backups
+from tests.simulation import births
+from tests.simulation import cloud as cloud_module
+from tests.simulation import control
+from tests.simulation import nova as nova_module
+from tests.simulation import outside
+from tests.simulation import reverts
+from tests.simulation import scheduler
+from tests.simulation import snaps
+from tests.simulation import stories
+from tests.simulation import truth as truth_module
+
+LATE_SECONDS = 200.0
+MEETING_SECONDS = 1000.0
+PART_SECONDS = 400.0
+
+
+class Teller:
+    """Carries stories out."""
+
+    def __init__(self, cloud: cloud_module.Cloud, api: control.Api,
+                 truth: truth_module.Truth,
+                 novas: typing.Sequence[nova_module.Nova],
+                 choices: random.Random) -> None:
+        self.cloud = cloud
+        self.api = api
+        self.truth = truth
+        self.first, self.second = novas
+        self.choices = choices
+        self.outside = outside.Outside()
+        self._meeting: scheduler.Future | None = None
+
+    def tell(self, steps: typing.Sequence[stories.Step]) -> None:
+        for what, *words in steps:
+            self.cloud.note(f'{what} {" ".join(words)}')
+            try:
+                getattr(self, f'_{what}')(*words)
+                self.cloud.note(f'{what}: done')
+            except control.Refused as error:
+                self.cloud.note(f'{what}: {error}')
+
+    def _place(self, host: str) -> outside.Host:
+        return (self.outside if host == self.outside.host
+                else self._node(host))
+
+    def _node(self, host: str) -> cloud_module.Node:
+        return next(node for node in self.cloud.nodes.values()
+                    if node.host == host)
+
+    # -- steps --------------------------------------------------------------
+
+    def _attach(self, host: str) -> None:
+        self.first.attach(self._place(host))
+
+    def _detach(self) -> None:
+        self.first.detach()
+
+    def _live(self, host: str, ending: str) -> None:
+        self.first.live(self._node(host), ending)
+
+    def _fill(self) -> None:
+        self.first.fill()
+
+    def _attach2(self, host: str) -> None:
+        self.second.attach(self._place(host))
+
+    def _detach2(self) -> None:
+        self.second.detach()
+
+    def _drop(self) -> None:
+        """A user deletes an attachment, whatever goes on."""
+        found = self.api.tables.attachments_of(self.api.volume)
+        if found:
+            self.truth.meddled = True
+            self.api.disconnect(self.choices.choice(found)['id'])
+
+    def _again(self) -> None:
+        """A request for a connection is repeated by somebody."""
+        found = self.api.tables.attachments_of(self.api.volume)
+        if found:
+            again = self.choices.choice(found)['id']
+            if again in self.api.asked:
+                self.api.connect(again, self.api.asked[again])
+
+    def _flush(self) -> None:
+        self.first.flush()
+
+    def _cut(self) -> None:
+        """What the volume is now is kept for others."""
+        self.api.cut()
+
+    def _extend(self) -> None:
+        self.api.extend()
+
+    def _migrate(self, host: str) -> None:
+        self.api.move(self._node(host))
+
+    def _image(self) -> None:
+        self.api.image(self.truth)
+
+    def _delete(self) -> None:
+        self.api.delete()
+
+    def _part(self, one: str, other: str) -> None:
+        """Let two nodes be without each other for a while."""
+        def heal() -> None:
+            self.cloud.scheduler.sleep(PART_SECONDS)
+            self.cloud.heal()
+        self.cloud.partition(self._node(one), self._node(other))
+        self.cloud.scheduler.spawn('heal', heal)
+
+    def _purge(self) -> None:
+        self.api.purge()
+
+    def _snap(self) -> None:
+        snaps.take(self.api, self.truth)
+
+    def _unsnap(self) -> None:
+        if self.api.snapshots:
+            snaps.drop(self.api, self.choices.choice(self.api.snapshots))
+
+    def _revert(self) -> None:
+        reverts.revert(self.api, self.truth)
+
+    def _forget(self) -> None:
+        """The database alone forgets that a server has the volume."""
+        self.truth.meddled = True
+        self.api.forget()
+
+    def _backup(self, host: str, ending: str = 'done') -> None:
+        backups.of_volume(self.api, self.truth, self._place(host), ending)
+
+    def _backup_snap(self, host: str) -> None:
+        if self.api.snapshots:
+            backups.of_snapshot(self.api, self.truth, self.choices.choice(
+                self.api.snapshots), self._place(host))
+
+    def _birth(self, host: str) -> None:
+        """Another volume begins as what this one is."""
+        births.bear(self.cloud, self.truth, self._node(host))
+
+    def _wait(self, seconds: str) -> None:
+        self.cloud.scheduler.sleep(float(seconds))
+
+    def _meet(self) -> None:
+        """Go on when the other line is here too."""
+        if self._meeting:
+            self._meeting.set(None)
+        else:
+            self._meeting = scheduler.Future(self.cloud.scheduler)
+            self._meeting.wait(MEETING_SECONDS)
+
+    def _linger(self) -> None:
+        """Let the others go on for a while."""
+        for _ in range(self.choices.choice((0, 0, 50, 300))):
+            self.cloud.scheduler.point()
+
+    def _kill(self, host: str) -> None:
+        node = self._node(host)
+        node.kill()
+        self.cloud.scheduler.sleep(5.0)
+        node.start()
+
+    def _power(self, host: str) -> None:
+        node = self._node(host)
+        if node.up:
+            node.lose_power()
+        self.cloud.scheduler.sleep(5.0)
+        node.start()
+
+    # -- when faults have stopped -------------------------------------------
+
+    def calm(self) -> None:
+        """One server keeps the volume; what others left is cleaned up."""
+        # What is late arrives, and a day is over.
+        self.cloud.scheduler.sleep(LATE_SECONDS)
+        for node in self.cloud.nodes.values():
+            node.process.pass_a_day()
+        self._delete_born(lambda born: born.unborn or born.kept is not None)
+        self._drop_snapshots(lambda taken: (
+            taken.lost or taken.row['status'] == 'deleting'))
+        row = self.api.tables.volumes[self.api.volume]
+        if row['status'] in ('deleting', 'deleted') or (
+                self.truth.kept is not None):
+            return self._end_deletion()
+        self.first.end_unattached()
+        self.second.clean_up()
+        for found in self.api.tables.attachments_of(self.api.volume):
+            if found['id'] != self.first.attachment:
+                attachment = found['id']
+                self.first.patiently('detach', lambda: self.api.disconnect(
+                    attachment))
+        if self.first.attachment:
+            self.api.complete_again(self.first.attachment)
+        self.first.ensure(self._some_node())
+        self.first.check_data()
+        if isinstance(self.first.server, outside.Served):
+            # The node looks after what it serves, for as long as it does.
+            self.first.clean_up()
+
+    def _some_node(self) -> cloud_module.Node:
+        """One that has the volume or can take it in."""
+        row = self.cloud.row(self.api.volume)
+        home = self.cloud.nodes[row.node].group.report()
+        size = home.lvs[names.data_lv(row.lv)].size
+        return self.choices.choice([
+            node for node in self.cloud.nodes.values()
+            for group in [node.group.report()]
+            if node.name == row.node or (
+                group.free > size and group.block_size == home.block_size)])
+
+    def _end_deletion(self) -> None:
+        self.first.clean_up()
+        self.second.clean_up()
+        if not self.api.tables.volumes[self.api.volume]['deleted']:
+            self.first.patiently('delete', self.api.delete)
+
+    def _drop_snapshots(self, which: typing.Callable[
+            [snaps.Snapshot], bool]) -> None:
+        for taken in self.api.snapshots:
+            if which(taken):
+                self.first.patiently('drop snapshot',
+                                     lambda: snaps.drop(self.api, taken))
+
+    def _delete_born(self, which: typing.Callable[
+            [truth_module.Truth], bool]) -> None:
+        for born in self.truth.born:
+            if which(born) and not self.cloud.row(born.volume).deleted:
+                api = control.Api(self.cloud, born.volume)
+                self.first.patiently('delete', api.delete)
+
+    def end(self, delete: bool) -> None:
+        self._delete_born(lambda born: True)
+        self._drop_snapshots(lambda taken: True)
+        row = self.api.tables.volumes[self.api.volume]
+        if row['deleted']:
+            return
+        self.first.check_data()
+        self.first.clean_up()
+        if delete:
+            self.first.patiently('delete', self.api.delete)
+        else:
+            node = self._some_node()
+            self.first.patiently('attach', lambda: self.first.attach(node))
+            self.first.check_data()
