@@ -28,6 +28,7 @@ from cinder_dmclone.service import births
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
 from cinder_dmclone.service import images
+from cinder_dmclone.service import manage
 from cinder_dmclone.service import migrate
 from cinder_dmclone.service import reverts
 from cinder_dmclone.service import snapshots
@@ -38,6 +39,9 @@ from cinder_dmclone.world import World
 
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
+
+# Of the volume's LV it is a state, and shares it with the volume and others.
+_NO_LV_OF_ITS_OWN = 'a snapshot has no logical volume of its own'
 
 opts.register()
 
@@ -126,13 +130,6 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         except exceptions.DeviceBusy as error:
             raise exception.VolumeIsBusy(volume_name=volume.name) from error
 
-    def unmanage(self, volume: typing.Any) -> None:
-        """Refused: the data of a volume without a row is erased.
-
-        Cinder's own does nothing, and then deletes the row.
-        """
-        raise exceptions.UnmanageRefused(volume=volume.id)
-
     def create_snapshot(self, snapshot: typing.Any) -> None:
         """Make a volume a snapshot; its row says where, when this returns.
 
@@ -143,10 +140,6 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     def delete_snapshot(self, snapshot: typing.Any) -> None:
         """What needs the room learns of it when the row is gone."""
         snapshots.delete(self._service, snapshot.volume_id, snapshot.id)
-
-    def unmanage_snapshot(self, snapshot: typing.Any) -> None:
-        """Refused, as ``unmanage`` is."""
-        raise exceptions.UnmanageRefused(volume=snapshot.volume_id)
 
     def create_volume_from_snapshot(self, volume: typing.Any,
                                     snapshot: typing.Any) -> None:
@@ -214,6 +207,54 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         with images.readable(self._service, volume.id) as path:
             volume_utils.upload_volume(context, image_service, image_meta,
                                        path, volume)
+
+    # -- logical volumes that exist -----------------------------------------
+
+    def manage_existing_get_size(self, volume: typing.Any,
+                                 existing_ref: typing.Any) -> int:
+        return manage.size_of(self._service, existing_ref)
+
+    def manage_existing(self, volume: typing.Any,
+                        existing_ref: typing.Any) -> dict[str, typing.Any]:
+        return {'provider_id': manage.manage(self._service, volume.id,
+                                             existing_ref)}
+
+    def get_manageable_volumes(
+            self, cinder_volumes: typing.Any, marker: typing.Any,
+            limit: int, offset: int, sort_keys: list[str],
+            sort_dirs: list[str]) -> list[dict[str, typing.Any]]:
+        return volume_utils.paginate_entries_list(
+            manage.manageable(self._service), marker, limit, offset,
+            sort_keys, sort_dirs)
+
+    def unmanage(self, volume: typing.Any) -> None:
+        """A refusal leaves the volume ``available``, with its reason logged.
+
+        With any other error Cinder would leave it ``error_unmanaging``.
+        """
+        try:
+            manage.unmanage(self._service, volume.id)
+        except (exceptions.CannotUnmanage, exceptions.DeviceBusy) as error:
+            LOG.error('Volume %(volume)s was not unmanaged: %(error)s',
+                      {'volume': volume.id, 'error': error.msg})
+            raise exception.VolumeIsBusy(volume_name=volume.name) from error
+
+    def manage_existing_snapshot_get_size(self, snapshot: typing.Any,
+                                          existing_ref: typing.Any) -> int:
+        raise exception.ManageExistingInvalidReference(
+            existing_ref=existing_ref, reason=_NO_LV_OF_ITS_OWN)
+
+    def get_manageable_snapshots(
+            self, cinder_snapshots: typing.Any, marker: typing.Any,
+            limit: int, offset: int, sort_keys: list[str],
+            sort_dirs: list[str]) -> list[dict[str, typing.Any]]:
+        return []
+
+    def unmanage_snapshot(self, snapshot: typing.Any) -> None:
+        """Refused as ``unmanage`` refuses."""
+        LOG.error('Snapshot %(snapshot)s was not unmanaged: %(reason)s.',
+                  {'snapshot': snapshot.id, 'reason': _NO_LV_OF_ITS_OWN})
+        raise exception.SnapshotIsBusy(snapshot_name=snapshot.name)
 
     # -- connections --------------------------------------------------------
 

@@ -35,10 +35,9 @@ class NotBegun(CommandTimeout):
                "much else is under way. Nothing was changed.")
 
 
-class UnmanageRefused(DMCloneException):
-    message = ("Volume %(volume)s cannot be unmanaged, nor a snapshot of it: "
-               "this driver erases what Cinder does not know. Nothing was "
-               "changed.")
+class CannotUnmanage(DMCloneException):
+    message = ("Volume %(volume)s on %(node)s stays with Cinder: %(reason)s. "
+               "Nothing was changed.")
 
 
 class NoRevert(DMCloneException):

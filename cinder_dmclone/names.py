@@ -19,12 +19,14 @@ import re
 from oslo_config import cfg
 
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import VolumeId
 
 CONF = cfg.CONF
 
 DM_PREFIX = 'dmclone-'
 UUID_PREFIX = 'CINDER-DMCLONE-'
 META_PREFIX = 'dmclone-meta-'
+UNMANAGED_PREFIX = 'unmanaged-'
 IQN_MARK = 'dmclone-'
 # The capability of a pool that lists the addresses of its node.
 ADDRESSES = 'dmclone_addresses'
@@ -158,6 +160,11 @@ def data_lv(lv: LvUuid) -> str:
 def meta_lv(lv: LvUuid) -> str:
     """Name of the LV with the dm-clone metadata of data LV ``lv``."""
     return META_PREFIX + lv
+
+
+def unmanaged_lv(volume: VolumeId) -> str:
+    """Name of the LV that was a volume: none that is ours."""
+    return UNMANAGED_PREFIX + volume
 
 
 def lv_uuid(lv_name: str) -> LvUuid | None:

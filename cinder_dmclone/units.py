@@ -68,6 +68,10 @@ class Bytes(_Size):
         """Cinder counts in GiB."""
         return cls(count * GIB)
 
+    def to_gib(self) -> int:
+        """So many are needed for it."""
+        return -(-int(self) // GIB)
+
     def to_sectors(self) -> Sectors:
         """
         :raises ValueError: if it is not a whole number of sectors

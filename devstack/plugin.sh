@@ -125,9 +125,11 @@ function dmclone_configure_tempest {
         return
     fi
     for feature in enable_volume_image_dep_tests extend_attached_volume \
-        manage_snapshot manage_volume; do
+        manage_snapshot; do
         iniset "$TEMPEST_CONFIG" volume-feature-enabled $feature False
     done
+    iniset "$TEMPEST_CONFIG" volume-feature-enabled manage_volume True
+    iniset "$TEMPEST_CONFIG" volume manage_volume_ref source-name,unmanaged-%s
 }
 
 if is_service_enabled c-vol; then

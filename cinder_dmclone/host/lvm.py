@@ -29,6 +29,9 @@ from cinder_dmclone.units import Bytes
 # changes that somebody makes with ``--autobackup n``.
 KEPT_SECONDS = 3600.0
 
+# Layouts of LVs that are but blocks of disks (lv_layout in lvmreport(7)).
+_PLAIN = ('linear', 'striped')
+
 # What LVM says if its header points to a description that was not written.
 _LOST = re.compile(r'bad metadata text on (\S+) .*not found', re.DOTALL)
 
@@ -39,6 +42,8 @@ class LogicalVolume:
 
     :ivar devnum: 'major:minor', None while it is not active
     :ivar open: whether anything has it open, in the kernel or outside
+    :ivar plain: whether it is blocks of disks and nothing else: no snapshot,
+        no pool, nor of one, and no other volume needs it
     """
 
     name: str
@@ -47,6 +52,7 @@ class LogicalVolume:
     tags: frozenset[str]
     devnum: str | None
     open: bool
+    plain: bool
 
     @classmethod
     def parse(cls, group: str, row: dict[str, str]) -> Self:
@@ -57,7 +63,8 @@ class LogicalVolume:
             tags=frozenset(tag for tag in row['lv_tags'].split(',') if tag),
             devnum=(f'{row["lv_kernel_major"]}:{row["lv_kernel_minor"]}'
                     if active else None),
-            open=row['lv_device_open'] == 'open')
+            open=row['lv_device_open'] == 'open',
+            plain=(row['lv_layout'] in _PLAIN and row['lv_role'] == 'public'))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,6 +248,14 @@ class VolumeGroup:
         """Add and remove tags, in one change; durable after ``flush()``."""
         with self._change():
             lvm.retag(self.name, name, tuple(add), tuple(remove))
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a volume another name, in one change; it may be in use.
+
+        :raises CommandFailed: if it does not exist, or the new name does
+        """
+        with self._change():
+            lvm.rename(self.name, name, new_name)
 
     def extend(self, name: str, size: Bytes) -> None:
         """Grow a volume; it may have that size already."""

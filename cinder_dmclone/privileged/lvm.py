@@ -40,6 +40,8 @@ _GROUP = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.-]*')
 # Every LV of ours is named after a uuid.
 _NAME = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.-]*'
                    r'[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}')
+# What LVM takes for a name.
+_ANY_NAME = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.-]{0,127}')
 # '@' is what one misses here; LVM refuses it.
 _TAG = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.\-/=!:&#]{0,1022}')
 _ABSENT = re.compile(r'Failed to find logical volume')
@@ -58,7 +60,7 @@ _REPORT = ('--reportformat', 'json', '--units', 'b', '--nosuffix',
            '--configreport', 'pv', '-o', 'pv_name',
            '--configreport', 'lv', '-o',
            'lv_name,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,'
-           'lv_device_open',
+           'lv_device_open,lv_layout,lv_role',
            '--configreport', 'pvseg', '-o,', '--configreport', 'seg', '-o,')
 
 
@@ -210,6 +212,16 @@ def retag(group: str, name: str, add: tuple[str, ...],
     """Add and remove tags in one change of the metadata."""
     _lvm('lvchange', '--yes', '--quiet', *_tags('--deltag', remove),
          *_tags('--addtag', add), _volume(group, name))
+
+
+@privileged.timely(_WAIT_SECONDS, _BEGUN)
+def rename(group: str, name: str, new_name: str) -> None:
+    """Give a volume another name; one of both is a name of ours."""
+    for one in (name, new_name):
+        if not _ANY_NAME.fullmatch(one) or one in ('.', '..'):
+            raise ValueError(f'{one!r} is not a logical volume name')
+    _volume(group, new_name if _NAME.fullmatch(new_name) else name)
+    _lvm('lvrename', '--yes', '--quiet', group, name, new_name)
 
 
 @privileged.timely(_WAIT_SECONDS, _BEGUN)

@@ -14,6 +14,7 @@ from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.service.base import Service
+from cinder_dmclone.service import manage
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
@@ -40,7 +41,8 @@ def create(service: Service, volume_id: VolumeId, lv: LvUuid,
 def delete(service: Service, volume_id: VolumeId) -> None:
     """See that nobody uses a volume, nor will; idempotent.
 
-    The reconciler erases its LV when Cinder has deleted the row, and nobody
+    One that failed to be managed is an operator's LV, which is kept. The
+    reconciler erases any other's when Cinder has deleted the row, and nobody
     else needs it. While a volume is being made nobody deletes it: Cinder asks
     for that when an attempt has failed, and the next may be under way here.
 
@@ -52,6 +54,9 @@ def delete(service: Service, volume_id: VolumeId) -> None:
         if row is None or row.deleted or row.status in rows.BEING_MADE:
             return
         service.require_home(row)
+        if manage.was_given(row):
+            manage.give_up(service, row)
+            return
         if row.offer:
             row = coordinator.withdraw(world, row)
         stack = inspect.refresh(host, row.lv)

@@ -172,6 +172,11 @@ _NUMBERS: dict[str, typing.Callable[[str], int]] = {
     'size': lambda text: Bytes(int(text))}
 
 
+def ours(texts: typing.Iterable[str]) -> list[str]:
+    """Of an LV's tags those that this driver wrote, of whatever release."""
+    return sorted(text for text in texts if text.startswith(_OURS))
+
+
 def print_tag(tag: Tag) -> str:
     """A tag as LVM stores it."""
     values = [_quote(str(getattr(tag, field.name)))

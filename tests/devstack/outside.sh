@@ -35,7 +35,7 @@ function stop_cinder {
 function configure_tempest {
     TEMPEST_CONFIG=$DEST/tempest/etc/tempest.conf
     mkdir -p "$DEST/tempest/etc"
-    iniset "$TEMPEST_CONFIG" volume-feature-enabled manage_volume True
+    iniset "$TEMPEST_CONFIG" volume-feature-enabled manage_snapshot True
 }
 
 function async_runfunc {

@@ -298,6 +298,6 @@ class MachineTest(PluginTest):
         found = machine.sections(
             (stack.place / 'stack/tempest/etc/tempest.conf').read_text()
         )['volume-feature-enabled']
-        self.assertEqual(expected, found['manage_volume'])
-        self.assertEqual(expected == 'False', 'manage_snapshot' in found)
+        self.assertEqual(expected, found['manage_snapshot'])
+        self.assertEqual(expected == 'False', 'manage_volume' in found)
         self.assertNotIn('volume_revert', found)

@@ -40,6 +40,8 @@ def text(directory: pathlib.Path) -> str:
         'enforce_scope': {'cinder': True},
         'volume': {
             'volume_type': config.BACKEND, 'storage_protocol': 'iSCSI',
+            # What the LV of an unmanaged volume is called.
+            'manage_volume_ref': 'source-name,unmanaged-%s',
             'vendor_name': 'Open Source', 'min_microversion': '3.0',
             'max_microversion': 'latest', 'build_timeout': 600},
         'volume-feature-enabled': {
@@ -48,7 +50,7 @@ def text(directory: pathlib.Path) -> str:
             'concurrency_tests': True,
             # There is no cinder-backup, and images are tested elsewhere.
             'backup': False, 'enable_volume_image_dep_tests': False,
-            # Of thin volumes only.
+            # They have no LV of their own.
             'manage_snapshot': False},
         'oslo_concurrency': {'lock_path': directory / 'lock'},
     })

@@ -65,7 +65,7 @@ def stack(lv: LvUuid, *tags: lv_tags.Tag, meta: bool = False,
           **fields: typing.Any) -> state.Stack:
     def volume(name: str) -> lvm.LogicalVolume:
         return lvm.LogicalVolume(name, '/dev/vg/' + name, SIZE, frozenset(),
-                                 '253:1', False)
+                                 '253:1', False, True)
     if tags or not fields:
         fields.setdefault('data', volume(names.data_lv(lv)))
     if meta:

@@ -63,7 +63,7 @@ class ManyTest(base.TestCase):
                 units.Bytes(1 << 30), 512))
         return lvm.LogicalVolume(
             names.data_lv(lv), '/dev/one', units.Bytes(1 << 30),
-            frozenset(map(lv_tags.print_tag, tags)), '253:1', True)
+            frozenset(map(lv_tags.print_tag, tags)), '253:1', True, True)
 
     def test_sessions_are_read_once(self) -> None:
         found = inspect.collect(self.host)

@@ -93,6 +93,10 @@ class TagTest(base.TestCase):
     def test_foreign_tags_are_not_ours(self) -> None:
         for text in ('', 'own', 'site.own/1/x', 'dmclone'):
             self.assertIsNone(lv_tags.parse_tag(text))
+            self.assertEqual([], lv_tags.ours([text]))
+        # Of another release, or broken.
+        later = ['dmclone.2.own/1', 'dmclone.x']
+        self.assertEqual(later, lv_tags.ours(['site', *later]))
 
     def test_nonsense(self) -> None:
         for text in ('dmclone.1.own', 'dmclone.1.own/1', 'dmclone.1.own/x/v',

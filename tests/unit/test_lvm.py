@@ -20,13 +20,17 @@ REPORT = json.dumps({'report': [{
     'pv': [{'pv_name': '/dev/sda'}, {'pv_name': '/dev/sdb1'}],
     'lv': [{'lv_name': 'volume-1', 'lv_size': '268435456',
             'lv_tags': 'own:1,lent:n/x:2', 'lv_kernel_major': '254',
-            'lv_kernel_minor': '3', 'lv_device_open': 'open'},
+            'lv_kernel_minor': '3', 'lv_device_open': 'open',
+            'lv_layout': 'linear', 'lv_role': 'public'},
            {'lv_name': '_snapshot-2', 'lv_size': '268435456',
             'lv_tags': '', 'lv_kernel_major': '-1',
-            'lv_kernel_minor': '-1', 'lv_device_open': ''},
+            'lv_kernel_minor': '-1', 'lv_device_open': '',
+            'lv_layout': 'linear',
+            'lv_role': 'public,snapshot,thicksnapshot'},
            {'lv_name': '[pool_tmeta]', 'lv_size': '4194304',
             'lv_tags': '', 'lv_kernel_major': '-1',
-            'lv_kernel_minor': '-1', 'lv_device_open': ''}],
+            'lv_kernel_minor': '-1', 'lv_device_open': '',
+            'lv_layout': 'linear', 'lv_role': 'private,thin,pool,metadata'}],
     'pvseg': [{}], 'seg': [{}]}]})
 
 
@@ -55,10 +59,11 @@ class VolumeGroupTest(unittest.TestCase):
         self.assertEqual({
             'volume-1': lvm.LogicalVolume(
                 'volume-1', '/dev/vg/volume-1', Bytes(268435456),
-                frozenset(['own:1', 'lent:n/x:2']), '254:3', open=True),
+                frozenset(['own:1', 'lent:n/x:2']), '254:3', open=True,
+                plain=True),
             '_snapshot-2': lvm.LogicalVolume(
                 '_snapshot-2', '/dev/vg/_snapshot-2', Bytes(268435456),
-                frozenset(), None, open=False),
+                frozenset(), None, open=False, plain=False),
         }, report.lvs)
 
     def test_token_equals_while_nothing_changed(self) -> None:
@@ -132,6 +137,22 @@ class VolumeGroupTest(unittest.TestCase):
         self.group.retag('volume-1', add=['a'], remove=['b'])
         self.lvm.retag.assert_called_once_with(
             'vg', 'volume-1', ('a',), ('b',))
+
+    def test_what_is_but_blocks_of_disks(self) -> None:
+        """As LVM 2.03.16 prints them."""
+        row = json.loads(REPORT)['report'][0]['lv'][0]
+        for layout, role, plain in (
+                ('linear', 'public', True), ('striped', 'public', True),
+                ('linear', 'public,origin,thickorigin', False),
+                ('thin,sparse', 'public', False),
+                ('thin,pool', 'private', False),
+                ('raid,raid1', 'public', False)):
+            self.assertEqual(plain, lvm.LogicalVolume.parse('vg', {
+                **row, 'lv_layout': layout, 'lv_role': role}).plain)
+
+    def test_rename(self) -> None:
+        self.group.rename('data', 'volume-1')
+        self.lvm.rename.assert_called_once_with('vg', 'data', 'volume-1')
 
     def test_what_lvm_has_lost(self) -> None:
         """As LVM 2.03.16 says it after a power cut."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import uuid
 
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.sysfs import sessions
 from lab import look
@@ -45,7 +46,8 @@ class NamesTest(base.TestCase):
         database.engine()
         self.assertEqual(LV, names.lv_uuid(names.data_lv(LV)))
         self.assertEqual(LV, names.lv_uuid(names.meta_lv(LV)))
-        for foreign in ('root', 'volume-1', f'_snapshot-{LV}'):
+        for foreign in ('root', 'volume-1', f'_snapshot-{LV}',
+                        names.unmanaged_lv(VolumeId(LV))):
             self.assertIsNone(names.lv_uuid(foreign))
 
     def test_an_iqn_is_used_for_one_attempt(self) -> None:

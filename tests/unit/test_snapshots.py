@@ -1,34 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver answers about snapshots that it cannot make or use."""
+"""What is left of snapshots and volumes that could not be made."""
 
 from __future__ import annotations
 
-import types
-import typing
 import uuid
 
+from cinder_dmclone.location import VolumeId
 from tests.unit import base
-from tests.unit.fake import database  # noqa: F401  registers the objects
-
-from cinder_dmclone import driver  # noqa: E402
-from cinder_dmclone import exceptions  # noqa: E402
-from cinder_dmclone.location import VolumeId  # noqa: E402
-
-VOLUME = '70000000-0000-4000-8000-000000000001'
-SNAPSHOT: typing.Any = types.SimpleNamespace(
-    id='70000000-0000-4000-8000-000000000002', volume_id=VOLUME)
-
-
-class RefusalTest(base.TestCase):
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.driver = driver.DMCloneVolumeDriver.__new__(
-            driver.DMCloneVolumeDriver)
-
-    def test_it_names_the_volume(self) -> None:
-        self.assertRaisesRegex(exceptions.UnmanageRefused, VOLUME,
-                               self.driver.unmanage_snapshot, SNAPSHOT)
 
 
 class LeftTest(base.CloudTestCase):

@@ -11,6 +11,8 @@ class UnitsTest(unittest.TestCase):
 
     def test_conversions(self) -> None:
         self.assertEqual(Sectors(2097152), Bytes.from_gib(1).to_sectors())
+        self.assertEqual([1, 1, 2], [Bytes(count).to_gib() for count in (
+            1, 1 << 30, (1 << 30) + 1)])
         self.assertEqual(Bytes(4096), Sectors(8).to_bytes())
         self.assertIs(Sectors, type(Bytes(512).to_sectors()))
 

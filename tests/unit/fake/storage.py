@@ -49,6 +49,7 @@ class Volume:
     durable: dict[int, str] = dataclasses.field(default_factory=dict)
     superblock: Superblock | None = None
     zeroed: bool = False
+    plain: bool = True
 
     def read(self, region: int) -> str:
         return self.blocks.get(region, OLD)
@@ -93,7 +94,7 @@ class Group:
     def _show(self, lv: Volume, opened: bool) -> lvm.LogicalVolume:
         return lvm.LogicalVolume(
             name=lv.name, path=f'/dev/{self.name}/{lv.name}', size=lv.size,
-            tags=lv.tags, devnum=lv.devnum, open=opened)
+            tags=lv.tags, devnum=lv.devnum, open=opened, plain=lv.plain)
 
     def changed_token(self) -> str:
         return f'{self.uuid}:{self._changes}'
@@ -136,6 +137,15 @@ class Group:
         lv.tags = (lv.tags - set(remove)) | _legal(add)
         self._changes += 1
 
+    def rename(self, name: str, new_name: str) -> None:
+        if name not in self.volumes or new_name in self.volumes:
+            raise _failed('lvrename', f'{name} not found, or {new_name} '
+                          'already exists')
+        lv = self.volumes.pop(name)
+        lv.name = new_name
+        self.volumes[new_name] = lv
+        self._changes += 1
+
     def extend(self, name: str, size: units.Bytes) -> None:
         lv, size = self.volumes[name], size.round_up(EXTENT)
         if size < lv.size:
@@ -166,7 +176,7 @@ class Group:
         """Only what was flushed is left, and nothing is active."""
         self.volumes = {}
         for name, (lv, size, tags) in self._durable.items():
-            lv.size, lv.tags, lv.devnum = size, tags, None
+            lv.name, lv.size, lv.tags, lv.devnum = name, size, tags, None
             lv.blocks = dict(lv.durable)
             self.volumes[name] = lv
 

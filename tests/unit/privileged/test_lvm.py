@@ -61,6 +61,11 @@ class LvmTest(Case):
                      lambda: lvm.remove('vg', '-f' + LV),
                      lambda: lvm.retag('vg', NAME, (), ('a b',)),
                      lambda: lvm.extend('vg', 'root', 1),
+                     lambda: lvm.rename('vg', 'root', 'swap'),
+                     lambda: lvm.rename('vg', NAME, '-f'),
+                     lambda: lvm.rename('vg', '..', NAME),
+                     lambda: lvm.rename('vg', 'other/root', NAME),
+                     lambda: lvm.rename('-vg', 'root', NAME),
                      lambda: lvm.zero('vg', 'root'),
                      lambda: lvm.read_head('vg', 'root', 4096),
                      lambda: lvm.read_head('vg', NAME, 100),
@@ -109,6 +114,14 @@ class LvmTest(Case):
         self.assertEqual([[
             'lvm', 'lvchange', '--yes', '--quiet', '--deltag', 'old',
             '--addtag', 'new', f'vg/{NAME}', '--config', CONFIG]],
+            self._argv())
+
+    def test_rename_from_or_to_a_name_of_ours(self) -> None:
+        lvm.rename('vg', 'data.1', NAME)
+        lvm.rename('vg', NAME, 'data.1')
+        self.assertEqual([
+            ['lvm', 'lvrename', '--yes', '--quiet', 'vg', *names, '--config',
+             CONFIG] for names in (['data.1', NAME], [NAME, 'data.1'])],
             self._argv())
 
     def test_extend_twice(self) -> None:

@@ -41,6 +41,7 @@ CALLS: tuple[tuple[typing.Any, ...], ...] = (
     (lvm.create, 'vg', NAME, 4096, ()),
     (lvm.remove, 'vg', NAME),
     (lvm.retag, 'vg', NAME, ('own',), ()),
+    (lvm.rename, 'vg', 'data', NAME),
     (lvm.extend, 'vg', NAME, 4096),
     (lvm.activate, 'vg'),
     (lvm.zero, 'vg', NAME),
