@@ -192,6 +192,17 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         """
         return migrate.migrate(self._service, volume.id, host['host']), None
 
+    def retype(self, context: typing.Any, volume: typing.Any,
+               new_type: typing.Any, diff: typing.Any, host: typing.Any
+               ) -> tuple[bool, dict[str, typing.Any]]:
+        """Nothing is done: a type has nothing that LVs would differ in.
+
+        Cinder asks if the new type admits this node, and does not if the
+        encryption differs (``VolumeManager.retype``). What a QoS limits,
+        Nova limits.
+        """
+        return True, {'host': migrate.settled_host(self._service, volume.id)}
+
     def copy_image_to_volume(self, context: typing.Any, volume: typing.Any,
                              image_service: typing.Any, image_id: str,
                              disable_sparse: bool = False) -> None:

@@ -179,7 +179,9 @@ def unmanage(service: Service, volume_id: VolumeId) -> None:
         if row is None or row.deleted:
             return
         lvs = service.host.group.report().lvs
-        if names.unmanaged_lv(row.id) not in lvs:
+        begun = (names.unmanaged_lv(row.id) in lvs
+                 and names.data_lv(row.lv) not in lvs)
+        if not begun:
             _require_at_rest(service, row)
         give_up(service, row)
 

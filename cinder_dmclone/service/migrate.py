@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cinder's migration of a volume that nobody uses."""
+"""Cinder's migration of a volume that nobody uses, and its retype."""
 
 from __future__ import annotations
 
@@ -27,3 +27,18 @@ def migrate(service: Service, volume_id: VolumeId, host: str) -> bool:
         finally:
             service.loop.enqueue(known.stack.lv)
     return True
+
+
+def settled_host(service: Service, volume_id: VolumeId) -> str | None:
+    """Where a volume is that is being retyped, as Cinder writes it.
+
+    Its manager writes the host that the scheduler has found, which may be
+    that of before a live migration. While the status is ``retyping`` none
+    begins; one that is under way may end at any moment.
+
+    :raises LiveMigrated: if one is
+    """
+    with service.locked(volume_id):
+        row = service.row(volume_id)
+        service.require_unoffered(row)
+        return row.host

@@ -7,6 +7,7 @@ import typing
 from lab import look
 from lab.attached import AttachedVolume
 from tests.functional import base
+from tests.functional import environment
 
 if typing.TYPE_CHECKING:
     from lab.lab import LabNode
@@ -21,7 +22,7 @@ class ManageTest(base.FunctionalTest):
 
     def lv(self, name: str, *words: str) -> None:
         """An LV of the operator's on node 1."""
-        self.node1.run(['lvcreate', '-qy', '-Wn', '-Zn', '-n', name, *words])
+        self.node1.run(['lvcreate', '-qy', '-n', name, *words])
         self.addCleanup(self.node1.run, f'lvremove -qfy {GROUP}/{name}',
                         check=False)
 
@@ -45,9 +46,10 @@ class ManageTest(base.FunctionalTest):
         self.assertEqual(frozenset(), look.volumes(node)[name])
         return AttachedVolume('', volume, node, f'/dev/{GROUP}/{name}')
 
+    @environment.only_long
     def test_in_and_out_on_another_node(self) -> None:
         """With what it had when Cinder did not know it, and every write."""
-        self.lv('mail', '-L', f'{self.gib - SHORT}b', GROUP)
+        self.lv('mail', '-Wn', '-Zn', '-L', f'{self.gib - SHORT}b', GROUP)
         image = self.image(self.gib - SHORT)
         image.fill(AttachedVolume('', '', self.node1, f'/dev/{GROUP}/mail'))
         volume = self.manage('mail')
@@ -71,19 +73,22 @@ class ManageTest(base.FunctionalTest):
     def test_what_is_refused(self) -> None:
         """As LVM itself shows it; unit tests have the rest.
 
-        What is deleted then is the volume that it did not become.
+        What is deleted then is the volume that it did not become. The API
+        itself refuses the LVs of volumes.
         """
         ours = f'volume-{self.row(self.volume(self.node1)).lv}'
-        extents = ('-l', '2')
+        self.assertIn('already managed',
+                      self.error_of(lambda: self.manage(ours)))
+        extents = ('-Wn', '-Zn', '-l', '2')
         self.lv('origin', *extents, GROUP)
-        self.lv('state', *extents, '-s', f'{GROUP}/origin')
+        self.lv('state', '-s', '-l', '2', f'{GROUP}/origin')
         self.lv('used', *extents, GROUP)
         before = look.volumes(self.node1)
         self.node1.run('dmsetup create user --table "0 8 linear '
                        f'/dev/{GROUP}/used 0"')
         self.addCleanup(self.node1.run, 'dmsetup remove user')
         refused = {
-            ours: 'already managed', 'origin': 'has snapshots or is one',
+            'origin': 'has snapshots or is one',
             'state': 'has snapshots or is one', 'used': 'in use on this node',
             'missing': 'has no such LV'}
         made = {name: self.manage(name) for name in refused}

@@ -128,6 +128,25 @@ class RelocationTest(base.FunctionalTest):
         self.wait_complete(volume)
         self.assertEqual('', image.blocks_difference(at))
 
+    def test_another_type(self) -> None:
+        """In place, under a server; Cinder would migrate it otherwise."""
+        kind = self.lab.cinder('POST', '/types', {'volume_type': {
+            'name': 'gold', 'extra_specs': {
+                'volume_backend_name': 'dmclone', 'site:tier': 'gold'}}
+            })['volume_type']['id']
+        volume, image = self.filled(self.node1)
+        former = self.lab.volume(volume)['volume_type']
+        at = self.attach(volume, self.node1)
+        before = self.row(volume)
+        for name in ('gold', former):
+            self.lab.cinder('POST', f'/volumes/{volume}/action', {
+                'os-retype': {'new_type': name,
+                              'migration_policy': 'never'}})
+            self.wait(f'type {name}', lambda: self.lab.volume(volume)[
+                'volume_type'] == name and self.row(volume) == before)
+        self.lab.cinder('DELETE', f'/types/{kind}')
+        self.assert_holds(image, at)
+
     def test_extend_while_hydrating(self) -> None:
         volume, image = self.filled(self.node1)
         at = self.attach_slowly(volume, self.node1, self.node2)

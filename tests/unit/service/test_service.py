@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import types
 import typing
 from unittest import mock
 import uuid
@@ -25,6 +26,8 @@ from cinder_dmclone import units
 from tests.unit import base
 from tests.unit.fake import cloud
 from tests.unit.fake import ports
+
+from cinder_dmclone import driver  # noqa: E402
 
 
 class DetachTest(base.CloudTestCase):
@@ -223,6 +226,29 @@ class ExtendTest(base.CloudTestCase):
         self.cloud.forget(self.volume, attachment)
         self.cloud.settle()
         self.assert_unmoved()
+
+
+class RetypeTest(base.CloudTestCase):
+    """Cinder's manager would write the host that the scheduler knew."""
+
+    def retype(self) -> tuple[bool, dict[str, typing.Any]]:
+        """The driver of a is asked, where the volume was then."""
+        asked = driver.DMCloneVolumeDriver.__new__(driver.DMCloneVolumeDriver)
+        asked._service = self.a.service
+        return asked.retype(None, types.SimpleNamespace(id=self.volume),
+                            None, {}, {'host': f'{self.a.name}#pool'})
+
+    def test_where_the_volume_is_by_now(self) -> None:
+        self.assertEqual((True, {'host': f'{self.a.name}#pool'}),
+                         self.retype())
+        self.relocated()
+        self.assertEqual((True, {'host': f'{self.b.name}#pool'}),
+                         self.retype())
+
+    def test_during_a_live_migration(self) -> None:
+        self.cloud.attach(self.volume, self.a)
+        self.cloud.migrate(self.volume, self.b)
+        self.assertRaises(exceptions.LiveMigrated, self.retype)
 
 
 class InPlaceTest(base.CloudTestCase):
