@@ -137,7 +137,11 @@ class CannotBear(DMCloneException):
                "begin as: %(reason)s")
 
 
-class NodeFull(CannotRelocate):
+class HasToStay(CannotRelocate):
+    """It cannot be on the other node, but it could be served there."""
+
+
+class NodeFull(HasToStay):
     """The node that the volume should move to has no room for it."""
 
 

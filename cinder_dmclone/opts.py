@@ -55,8 +55,9 @@ dmclone_opts = [
                       'iSCSI until it is detached. Its server cannot be '
                       'live-migrated.')],
         help='What happens to a volume that is attached to a server on a node '
-             'that has no room for it. A server that is live-migrated to such '
-             'a node is refused in any case.'),
+             'that has no room for it, or while it is in a volume group of '
+             'Cinder, which stays on its node. A server that is live-migrated '
+             'there is refused in any case.'),
 ]
 
 # The volume group is Cinder's own option; a second definition of it would

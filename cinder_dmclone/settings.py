@@ -16,7 +16,7 @@ class Settings:
 
     ``budget`` is how long a driver call may take, in seconds; ``max_copies``
     how many LVs of one volume there may be on all nodes; ``serves_the_full``
-    whether a server on a node without room for its volume is served in place.
+    whether a server is served in place to whose node its volume cannot move.
     """
 
     node: NodeName

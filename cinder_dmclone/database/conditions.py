@@ -28,10 +28,12 @@ class Condition:
 
     :ivar holds: an expression on the ``volumes`` row
     :ivar reason: says what is the matter with a row for which it is not true
+    :ivar stays: whether the volume could be served from where it is instead
     """
 
     holds: sa.ColumnElement
     reason: typing.Callable[[rows.Row], str]
+    stays: bool = False
 
 
 def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:
@@ -55,7 +57,7 @@ def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:
                           volume.consistencygroup_id.is_(None)),
                   lambda fresh: 'it is in a volume group of Cinder, which '
                   'stays where it is; take it out of the group first '
-                  '(cinder group-update --remove-volumes)'),
+                  '(cinder group-update --remove-volumes)', stays=True),
         settled, status]
 
 

@@ -305,8 +305,12 @@ class RowStore:
                                          reason='it was deleted')
         broken = self._broken(row, purpose) if purpose else None
         if purpose and broken:
-            return purpose.refusal(row, (wanted.offer or wanted.owner).node,
-                                   broken.reason(fresh))
+            peer = (wanted.offer or wanted.owner).node
+            if broken.stays:
+                return exceptions.HasToStay(volume=row.id, node=row.node,
+                                            peer=peer,
+                                            reason=broken.reason(fresh))
+            return purpose.refusal(row, peer, broken.reason(fresh))
         reason = conditions.difference(row, fresh)
         if pin and not reason:
             reason = 'its snapshot is not being made any more'

@@ -86,10 +86,10 @@ def only_reads(row: rows.Row) -> bool:
     return row.is_read and not row.attachments
 
 
-def without_room(found: Placement,
-                 connector: typing.Mapping[str, typing.Any],
-                 serves: bool) -> Placement:
-    """How a server is served whose node has no room for the volume.
+def without_moving(found: Placement,
+                   connector: typing.Mapping[str, typing.Any],
+                   serves: bool) -> Placement:
+    """How a server is served to whose node the volume cannot move.
 
     In place only if the operator chose that, and never one that is
     live-migrated: it has the volume as a local device.
@@ -98,7 +98,7 @@ def without_room(found: Placement,
     """
     if serves and found.how is How.RELOCATE and connector.get('initiator'):
         return Placement(How.ISCSI)
-    return Placement(How.REFUSE, why=f'{found.peer} has no room for it')
+    return Placement(How.REFUSE, why=f'it cannot move to {found.peer}')
 
 
 def _waiting(row: rows.Row, asking: str | None) -> rows.Attachment | None:

@@ -77,8 +77,8 @@ def _serve(service: Service, row: rows.Row, stack: state.Stack,
     if found.how in (How.RELOCATE, How.LIVE):
         try:
             return _relocate(service, row, found)
-        except exceptions.NodeFull as error:
-            found = _without_room(service, row, found, connector, error)
+        except exceptions.HasToStay as error:
+            found = _in_place(service, row, found, connector, error)
     if found.how is not How.FRONT:
         service.require_unoffered(row)
     if stack.data is None or (stack.tags.source and not stack.assembled):
@@ -115,10 +115,10 @@ def _place(service: Service, row: rows.Row,
     return attach_policy.place(row, connector, host, peer, peer_up, misnamed)
 
 
-def _without_room(service: Service, row: rows.Row,
-                  found: attach_policy.Placement, connector: Connector,
-                  error: exceptions.NodeFull) -> attach_policy.Placement:
-    instead = attach_policy.without_room(
+def _in_place(service: Service, row: rows.Row,
+              found: attach_policy.Placement, connector: Connector,
+              error: exceptions.HasToStay) -> attach_policy.Placement:
+    instead = attach_policy.without_moving(
         found, connector, service.world.settings.serves_the_full)
     if instead.how is How.REFUSE:
         _tell_user(row, error)
@@ -144,7 +144,7 @@ def _relocate(service: Service, row: rows.Row,
                 if isinstance(purpose, rows.LiveMigration)
                 else coordinator.relocate)
         return exports.local(move(service.world, row, peer, purpose))
-    except exceptions.NodeFull:
+    except exceptions.HasToStay:
         raise  # it may be served all the same
     except exceptions.DMCloneException as error:
         _tell_user(row, error)

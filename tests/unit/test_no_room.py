@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server on a node without room: refused, or served over iSCSI."""
+"""A server where its volume cannot be: refused, or served over iSCSI."""
 
 from __future__ import annotations
 
@@ -82,6 +82,16 @@ class ServedTest(base.CloudTestCase):
         self.b.meta_group.lost = True
         self.assert_served(self.attach(self.b)[1])
 
+    def test_a_volume_in_a_group(self) -> None:
+        """Until it is taken out, and attached anew."""
+        self.cloud.db.update(self.volume, group_id='group')
+        attachment, info = self.attach(self.b)
+        self.assert_served(info)
+        self.cloud.db.update(self.volume, group_id=None)
+        self.cloud.detach(self.volume, attachment, self.b)
+        _, info = self.attach(self.b)
+        self.assertEqual('local', info['driver_volume_type'])
+
     def test_a_retry_finds_the_room_that_there_is_by_then(self) -> None:
         size, self.b.group.size = self.b.group.size, storage.EXTENT
         attachment = self.cloud.reserve(self.volume)
@@ -126,7 +136,7 @@ class PolicyTest(base.TestCase):
     def how(self, how: How, serves: bool = True,
             **connector: str) -> How:
         found = attach_policy.Placement(how, 'attachment', None)
-        return attach_policy.without_room(found, connector, serves).how
+        return attach_policy.without_moving(found, connector, serves).how
 
     def test_in_place_is_chosen_and_possible(self) -> None:
         self.assertIs(How.ISCSI, self.how(How.RELOCATE, initiator='iqn.b'))
