@@ -189,7 +189,8 @@ def unmanage(service: Service, volume_id: VolumeId) -> None:
 def _require_at_rest(service: Service, row: rows.Row) -> None:
     try:
         service.require_home(row)
-        reason = _need(service.settled(row).stack)
+        known = service.settled(row)
+        reason = _need(known.stack, bool(known.row and known.row.source))
     except exceptions.DMCloneException as error:
         raise exceptions.CannotUnmanage(
             volume=row.id, node=service.node,
@@ -199,10 +200,13 @@ def _require_at_rest(service: Service, row: rows.Row) -> None:
                                         reason=reason)
 
 
-def _need(stack: state.Stack) -> str:
-    """What an LV is more than a volume at rest."""
+def _need(stack: state.Stack, hydrates: bool) -> str:
+    """What an LV is more than a volume at rest.
+
+    :param hydrates: whether the row says so
+    """
     tags = stack.tags
-    if tags.source:
+    if tags.source or hydrates:
         return 'it hydrates; try again when that has ended'
     if tags.lent:
         return (f'{tags.lent[0].borrower} still hydrates from it; try again '
@@ -240,4 +244,5 @@ def give_up(service: Service, row: rows.Row) -> None:
     found = group.report().lvs.get(free)
     if found and lv_tags.ours(found.tags):
         group.retag(free, remove=lv_tags.ours(found.tags))
-        group.flush()
+    # Also what was done before a crash.
+    group.flush()

@@ -19,6 +19,7 @@ from cinder_dmclone.relocation import cut
 from cinder_dmclone.service import births
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import images
+from cinder_dmclone.service import manage
 from cinder_dmclone.service import migrate
 from cinder_dmclone.service import volumes
 from tests.simulation import cloud as cloud_module
@@ -226,6 +227,21 @@ class Api:
             process.check_alive()
             self._destroy()
         self.call('delete', manager)
+
+    def unmanage(self) -> None:
+        """``cinder unmanage``; somebody resets the status if it fails."""
+        row = self._begin('unmanage', 'unmanaging')
+        if self.snapshots or self.tables.real or self.truth is None:
+            row['status'] = 'available'
+            raise Refused('unmanage: it is not only this volume')
+        truth = self.truth
+
+        def manager(process: cloud_module.Process) -> None:
+            manage.unmanage(process.service, self.volume)
+            process.check_alive()
+            self._destroy()
+            truth.unmanaged = True
+        self._reset_after('unmanage', manager, status='available')
 
     def _destroy(self) -> None:
         """``volume_destroy`` of cinder/db/api.py, which takes all with it."""

@@ -212,7 +212,8 @@ class Rest:
     def _check_node(self, node: cloud_module.Node, lvs: set[str]) -> None:
         row = self.cloud.row(self.truth.volume)
         here = node.name
-        self._equal(f'LVs on {here}', lvs, set(node.group.volumes))
+        self._equal(f'LVs on {here}', lvs | self.truth.operators(node),
+                    set(node.group.volumes))
         if node.meta_group is not node.group:
             self._equal(f'metadata on {here}', set(),
                         set(node.meta_group.volumes))

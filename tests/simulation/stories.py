@@ -62,6 +62,8 @@ BASE = {
     'live held': base('attach a, live b held'),
     'held chain': base('attach b, live c held'),
     'delete': base('attach b, detach, delete'),
+    'unmanage': base('attach b, part a b, detach, unmanage, wait 500, '
+                     'unmanage'),
     'extend': base('attach b, detach, extend'),
     'migrate': base('migrate b, attach b'),
     'fill': base('attach b, wait 1, fill, wait 3, detach'),

@@ -38,6 +38,7 @@ class Teller:
         self.choices = choices
         self.outside = outside.Outside()
         self._meeting: scheduler.Future | None = None
+        self.unmanaging = False
 
     def tell(self, steps: typing.Sequence[stories.Step]) -> None:
         for what, *words in steps:
@@ -118,6 +119,10 @@ class Teller:
         self.cloud.partition(self._node(one), self._node(other))
         self.cloud.scheduler.spawn('heal', heal)
 
+    def _unmanage(self) -> None:
+        self.unmanaging = True
+        self.api.unmanage()
+
     def _purge(self) -> None:
         self.api.purge()
 
@@ -192,6 +197,8 @@ class Teller:
         if row['status'] in ('deleting', 'deleted') or (
                 self.truth.kept is not None):
             return self._end_deletion()
+        if self.unmanaging:
+            return self._end_unmanaging()
         self.first.end_unattached()
         self.second.clean_up()
         for found in self.api.tables.attachments_of(self.api.volume):
@@ -223,6 +230,12 @@ class Teller:
         self.second.clean_up()
         if not self.api.tables.volumes[self.api.volume]['deleted']:
             self.first.patiently('delete', self.api.delete)
+
+    def _end_unmanaging(self) -> None:
+        self.first.clean_up()
+        self.second.clean_up()
+        self._drop_snapshots(lambda taken: True)
+        self.first.patiently('unmanage', self.api.unmanage)
 
     def _drop_snapshots(self, which: typing.Callable[
             [snaps.Snapshot], bool]) -> None:

@@ -68,6 +68,8 @@ class Truth:
         self.revert: reverts.Revert | None = None
         # Somebody took attachments away under a server: it may see errors.
         self.meddled = False
+        # Its LV was promised to the operator.
+        self.unmanaged = False
         # LVs that went with the disks of their node, and what is left of a
         # volume that needs one: nobody hydrates from these any more.
         self.lost: set[Location] = set()
@@ -96,7 +98,13 @@ class Truth:
         row = self.cloud.row(self.volume)
         lost = {Location(node.name, uuid)
                 for uuid in map(names.lv_uuid, node.group.volumes) if uuid}
-        if self.unborn:
+        home = self.cloud.nodes[row.node]
+        if names.unmanaged_lv(self.volume) in home.group.volumes:
+            # It needs no other.
+            if home is node:
+                self.lost |= lost | {row.owner}
+                self.kept = []
+        elif self.unborn:
             self.lost |= lost
         elif not row.deleted and row.status != 'deleting':
             self.mourn(lost)
@@ -212,6 +220,8 @@ class Truth:
         :param durable: as it would be if every node lost power now
         """
         row = self.cloud.row(self.volume)
+        if self._check_unmanaged(durable):
+            return
         if row.deleted or row.status == 'deleting' or self.unborn:
             return
         if self._mourns():
@@ -219,6 +229,30 @@ class Truth:
         who = 'after a power cut of all nodes' if durable else 'on the disks'
         for number, value in enumerate(self.read_copies(self.owner, durable)):
             self.check(number, value, who, durable)
+
+    def operators(self, node: cloud_module.Node) -> set[str]:
+        """The LV that is the operator's, if it is one of a node."""
+        home = self.cloud.row(self.volume).owner
+        mine = (self.unmanaged and home.node == node.name
+                and home not in self.lost)
+        return {names.unmanaged_lv(self.volume)} if mine else set()
+
+    def _check_unmanaged(self, durable: bool) -> bool:
+        """Whether its LV is the operator's by now; it has to hold all then.
+        """
+        row = self.cloud.row(self.volume)
+        name = names.unmanaged_lv(self.volume)
+        lv, tags = _look(self.cloud.nodes[row.node], name, durable)
+        if lv is None:
+            if self.unmanaged and row.owner not in self.lost:
+                raise Violation('I3 gone', f'{name} on {row.node} is gone')
+            return self.unmanaged
+        if self.unmanaged and tags:
+            raise Violation('I5 left', f'{name} has tags: {tags}')
+        blocks = lv.durable if durable else lv.blocks
+        for number in range(len(self.regions)):
+            self.check(number, blocks.get(number, storage.OLD), name, durable)
+        return True
 
     def read_copies(self, where: Location, durable: bool) -> list[str]:
         """What an LV shows, with what it still needs of its lenders.
