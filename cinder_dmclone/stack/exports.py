@@ -112,17 +112,21 @@ def view(host: Host, stack: state.Stack, read_as: str,
          initiator: str | None) -> dict[str, typing.Any]:
     """Let somebody read a volume or a snapshot, and only read; idempotent.
 
+    Nobody else reads it as that: Cinder has one backup of it at a time.
+
     :param read_as: its id
     :param initiator: None for this node itself
     :returns: connection info for os-brick
     """
     name = names.view(stack.lv, read_as)
     consumers.consume(host, stack, name)
+    iqn = names.view_iqn(host.settings.target_prefix, stack.lv, read_as)
     if initiator is None:
+        # With an export its sessions would tell whether anybody reads.
+        host.targets.remove(iqn)
         return local(host.dm.link(str(name)))
     # LIO has initiator names in lower case.
     initiator = initiator.lower()
-    iqn = names.view_iqn(host.settings.target_prefix, stack.lv, read_as)
     host.targets.ensure(targets.Export(
         iqn=iqn, device=name.path, serial=read_as, readonly=True, grants=(
             targets.Grant(initiator,

@@ -124,7 +124,8 @@ BASE = {
                           'detach'),
     'backup here leaves': base('backup a reset', 'wait 3, attach b, fill, '
                                'wait 30, detach'),
-    'backup reset': base('backup x reset, backup a reset'),
+    'backup reset': base('attach b, wait 30, detach, backup x reset, '
+                         'backup b reset'),
     'backup dies': base('backup a dies, backup x dies, attach b'),
 }
 

@@ -76,7 +76,7 @@ class VolumeTest(ViewTestCase):
                 info = self.connect(self.a.connector, **row)
                 path = info['data']['device_path']
                 self.assertEqual(
-                    ('local', f'/run/cinder-dmclone/{self.view()}'),
+                    ('local', self.a.mapper.link(str(self.view()))),
                     (info['driver_volume_type'], path))
                 self.assertTrue(self.a.mapper.mapped[str(self.view())]
                                 .readonly)
@@ -291,6 +291,15 @@ class EndTest(ViewTestCase):
         self.cloud.db.update(self.volume, status='available')
         self.cloud.settle()
         self.assert_settled()
+
+    def test_a_remote_one_that_died_and_one_here(self) -> None:
+        """Its target would hide that somebody has the view open."""
+        self.connect(OUTSIDE)
+        path = self.opened()
+        self.assertEqual({}, self.a.targets.exports)
+        self.cloud.db.update(self.volume, status='available')
+        self.cloud.settle()
+        self.assert_data(self.a, path)
 
     def test_a_status_that_comes_late(self) -> None:
         path = self.opened()
