@@ -165,7 +165,7 @@ def _opened(truth: truth_module.Truth, place: outside.Host,
         there = remote.admitted
     else:
         node = typing.cast('cloud_module.Node', place)
-        name = data['device_path'].rpartition('/')[2]
+        name = node.mapper.named(data['device_path'])
         there = name in node.mapper.mapped
         reader = Reader(truth, node, name) if there else None
     if reader and there and reader.here not in truth.lost:

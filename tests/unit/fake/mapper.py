@@ -211,7 +211,12 @@ class Mapper:
 
     def link(self, name: str) -> str:
         assert name in self.mapped
-        return f'/run/cinder-dmclone/{name}'
+        return f'/run/cinder-dmclone/{name.removeprefix(names.DM_PREFIX)}'
+
+    def named(self, path: str) -> str:
+        """The device that a path or a link leads to, by its own name."""
+        name = path.rpartition('/')[2]
+        return name if name in self.mapped else names.DM_PREFIX + name
 
     def writes_under_way(self, devnum: str) -> int:
         return sum(found.waiting and found.counted
@@ -242,10 +247,10 @@ class Mapper:
 
     def open(self, path: str) -> None:
         """A server opens its disk."""
-        self.mapped[path.rpartition('/')[2]].openers += 1
+        self.mapped[self.named(path)].openers += 1
 
     def close(self, path: str) -> None:
-        self.mapped[path.rpartition('/')[2]].openers -= 1
+        self.mapped[self.named(path)].openers -= 1
 
     def read(self, path: str, region: int) -> str:
         return self._read(self._resolve(path), region)
@@ -291,8 +296,8 @@ class Mapper:
 
     def _resolve(self, path: str) -> str:
         name = path.rpartition('/')[2]
-        if name in self.mapped:
-            return self.mapped[name].devnum
+        if self.named(path) in self.mapped:
+            return self.mapped[self.named(path)].devnum
         lv = self._node.group.volumes.get(name)
         if lv is None or lv.devnum is None:
             raise _failed('sync', f'no device {path}')

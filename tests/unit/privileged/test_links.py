@@ -18,7 +18,8 @@ from cinder_dmclone.privileged import links
 
 NAME = 'dmclone-front-a-11111111-2222-3333-4444-555555555555'
 DEVICE = f'/dev/mapper/{NAME}'
-DECRYPTED = f'/dev/mapper/crypt-{NAME}'
+LINK = NAME.removeprefix('dmclone-')
+DECRYPTED = f'/dev/mapper/crypt-{LINK}'
 
 
 @ddt.ddt
@@ -44,6 +45,9 @@ class LinksTest(base.BaseTestCase):
     def encrypt(self, path: str, provider: str) -> None:
         """Put encryption on a device, by the path that users were given."""
         key = mock.Mock(**{'get_encoded.return_value': b'secret'})
+        # ``cryptsetup status`` succeeds for a device that it did not make.
+        self.enterContext(mock.patch.object(
+            os.path, 'exists', lambda path: path == DEVICE))
         encryptors.get_volume_encryptor(
             'sudo', {'driver_volume_type': 'local',
                      'data': {'device_path': path}},
@@ -73,6 +77,6 @@ class LinksTest(base.BaseTestCase):
     def test_a_make_that_died(self) -> None:
         """Its draft is no obstacle."""
         links.make(NAME)
-        (self.folder / f'.{NAME}').symlink_to('/dev/null')
+        (self.folder / f'.{LINK}').symlink_to('/dev/null')
         self.assertEqual(DEVICE, os.readlink(links.make(NAME)))
-        self.assertEqual([NAME], os.listdir(self.folder))
+        self.assertEqual([LINK], os.listdir(self.folder))

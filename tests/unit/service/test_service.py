@@ -286,7 +286,7 @@ class InPlaceTest(base.CloudTestCase):
         self.cloud.db.update(self.volume, status='downloading')
         path = self.connect(**self.a.connector)['data']['device_path']
         self.assertEqual(
-            f'/run/cinder-dmclone/{names.local_io(self.lv)}', path)
+            f'/run/cinder-dmclone/io-{self.lv}', path)
         self.assert_data(self.a, path)
         self.assertFalse(self.disconnect(**self.a.connector))
         self.cloud.db.update(self.volume, status='available')
