@@ -20,11 +20,17 @@ from tests.simulation import mistakes
 
 bug = mistakes.bug
 
+# So many looks at an LV take long enough for a write.
+SLOWLY = 20
+
 
 @bug('a flush reaches the copy only', (joint, 'lead_over'),
      where='story/cut')
 def _no_joint(host, copy, lender):
     consumers.flush(host, lender)
+    # Somebody writes meanwhile.
+    for _ in range(SLOWLY):
+        copy = inspect.refresh(host, copy.lv)
     for writer in lender.of_kind(*names.WRITERS):
         consumers.consume(host, copy, writer)
 
