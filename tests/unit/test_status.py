@@ -77,7 +77,7 @@ class DescribeTest(base.TestCase):
         self.assertEqual('lent to c@x/z, b@x/y takes its place',
                          status.describe(seen))
         found = status.as_json(seen)
-        self.assertEqual(('past', ['c@x/z']),
+        self.assertEqual(('lent', ['c@x/z']),
                          (found['role'], found['lent_to']))
 
     def test_a_clone_that_failed(self) -> None:
