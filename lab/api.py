@@ -43,11 +43,19 @@ class Api:
         """A request; ``path`` follows /v3/<project>.  Raises RestError."""
         return self.client.cinder(method, path, body, microversion, timeout)
 
-    def create_type(self, name: str) -> None:
-        """Make a public volume type bound to the backend's name."""
-        self.cinder('POST', '/types', {'volume_type': {
+    def create_type(self, name: str) -> str:
+        """Make a public volume type bound to the backend's name; its id."""
+        found = self.cinder('POST', '/types', {'volume_type': {
             'name': name,
             'extra_specs': {'volume_backend_name': config.BACKEND}}})
+        return str(found['volume_type']['id'])
+
+    def create_encrypted_type(self, name: str) -> None:
+        """The same for volumes that os-brick encrypts."""
+        found = self.create_type(name)
+        self.cinder('POST', f'/types/{found}/encryption', {'encryption': {
+            'provider': 'luks', 'control_location': 'front-end',
+            'cipher': 'aes-xts-plain64', 'key_size': 256}})
 
     def unlimited(self) -> None:
         """Let the administrator's project have any number of volumes."""

@@ -12,6 +12,8 @@ from lab.services import PASSWORD, RABBIT_PORT
 
 BACKEND = 'dmclone'
 TRANSPORT = f'rabbit://lab:{PASSWORD}@{CONTROLLER}:{RABBIT_PORT}/'
+# In hexadecimal digits, as os-brick gives it to cryptsetup.
+KEY = '5e' * 32
 Sections = dict[str, dict[str, object]]
 
 
@@ -64,6 +66,10 @@ def _common(venv: pathlib.Path, state: str,
             'service_token_roles_required': 'true',
         },
         'oslo_concurrency': {'lock_path': f'{state}/lock'},
+        # All encrypted volumes have one key.
+        'key_manager': {
+            'backend': 'cinder.keymgr.conf_key_mgr.ConfKeyManager',
+            'fixed_key': KEY},
         **(more or {}),
     }
 
