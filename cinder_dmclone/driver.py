@@ -324,7 +324,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     def terminate_connection_snapshot(
             self, snapshot: typing.Any, connector: dict[str, typing.Any],
             **kwargs: typing.Any) -> None:
-        views.disconnect(self._service, snapshot.id)
+        views.disconnect(self._service, snapshot.id, connector)
 
     def remove_export_snapshot(self, context: typing.Any,
                                snapshot: typing.Any) -> None:

@@ -288,6 +288,7 @@ class DisconnectSnapshot(Request[None]):
 
     volume: VolumeId
     snapshot: SnapshotId
+    connector: dict[str, typing.Any]
 
 
 # -- for the volume's home --------------------------------------------------

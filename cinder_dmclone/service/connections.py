@@ -194,7 +194,8 @@ def _drop(service: Service, row: rows.Row, stack: state.Stack,
         if moved:
             return True
     if attach_policy.only_reads(row):
-        exports.unview(host, stack, row.id)
+        exports.unview(host, stack, row.id,
+                       (connector or {}).get('initiator'))
         return False
     shared = False
     if connector is None or connector.get('host') != here:

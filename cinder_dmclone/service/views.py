@@ -35,14 +35,15 @@ def connect(service: Service, snapshot: SnapshotId,
         found.volume, snapshot, connector), connect_here)
 
 
-def disconnect(service: Service, snapshot: SnapshotId) -> None:
+def disconnect(service: Service, snapshot: SnapshotId,
+               connector: Connector) -> None:
     """End that; idempotent.
 
     :raises DeviceBusy: if somebody has it open
     """
     found = _row(service, snapshot)
     _there(service, found, messages.DisconnectSnapshot(
-        found.volume, snapshot), disconnect_here)
+        found.volume, snapshot, connector), disconnect_here)
 
 
 def _row(service: Service, snapshot: SnapshotId) -> records.SnapshotRow:
@@ -91,5 +92,6 @@ def disconnect_here(service: Service,
     found = _row(service, request.snapshot)
     if found.at:
         stack = inspect.refresh(service.host, found.at.lv)
-        exports.unview(service.host, stack, request.snapshot)
+        exports.unview(service.host, stack, request.snapshot,
+                       request.connector.get('initiator'))
         service.loop.enqueue(stack.lv)

@@ -85,10 +85,14 @@ def admit(host: Host, stack: state.Stack,
     iqn = names.serve_iqn(host.settings.target_prefix, stack.known_as)
     host.targets.ensure(targets.Export(
         iqn=iqn, device=name.path, serial=stack.lv, readonly=False,
-        grants=tuple(
-            targets.Grant(initiator,
-                          *host.settings.credentials(iqn, initiator))
-            for initiator in sorted(initiators))))
+        grants=_grants(host, iqn, initiators)))
+
+
+def _grants(host: Host, iqn: str, initiators: typing.Iterable[str]
+            ) -> tuple[targets.Grant, ...]:
+    return tuple(
+        targets.Grant(initiator, *host.settings.credentials(iqn, initiator))
+        for initiator in sorted(initiators))
 
 
 def unexport(host: Host, stack: state.Stack, initiator: str | None) -> bool:
@@ -112,7 +116,8 @@ def view(host: Host, stack: state.Stack, read_as: str,
          initiator: str | None) -> dict[str, typing.Any]:
     """Let somebody read a volume or a snapshot, and only read; idempotent.
 
-    Nobody else reads it as that: Cinder has one backup of it at a time.
+    Who reads already goes on: a request may come late, when somebody else
+    has been given the view.
 
     :param read_as: its id
     :param initiator: None for this node itself
@@ -121,26 +126,32 @@ def view(host: Host, stack: state.Stack, read_as: str,
     name = names.view(stack.lv, read_as)
     consumers.consume(host, stack, name)
     iqn = names.view_iqn(host.settings.target_prefix, stack.lv, read_as)
+    current = stack.exports.get(iqn)
     if initiator is None:
-        # With an export its sessions would tell whether anybody reads.
-        host.targets.remove(iqn)
+        if current and not current.sessions:
+            # It would hide who has the view open here (``Stack.is_held``).
+            host.targets.remove(iqn)
         return local(host.dm.link(str(name)))
     # LIO has initiator names in lower case.
     initiator = initiator.lower()
+    initiators = {initiator, *(current.initiators if current else ())}
     host.targets.ensure(targets.Export(
-        iqn=iqn, device=name.path, serial=read_as, readonly=True, grants=(
-            targets.Grant(initiator,
-                          *host.settings.credentials(iqn, initiator)),)))
+        iqn=iqn, device=name.path, serial=read_as, readonly=True,
+        grants=_grants(host, iqn, initiators)))
     return _remote(host, read_as, iqn, initiator)
 
 
-def unview(host: Host, stack: state.Stack, read_as: str) -> None:
-    """End ``view``; idempotent.
+def unview(host: Host, stack: state.Stack, read_as: str,
+           initiator: str | None) -> None:
+    """End ``view``, unless another initiator reads by now; idempotent.
 
+    :param initiator: whose it was
     :raises DeviceBusy: if somebody on this node reads it still
     """
     name = names.view(stack.lv, read_as)
-    if name in stack.devices:
+    readers = {session for export in stack.exports_of(name).values()
+               for session in export.sessions}
+    if name in stack.devices and readers <= {(initiator or '').lower()}:
         consumers.drop(host, stack, name)
 
 

@@ -132,7 +132,7 @@ def of_snapshot(api: control.Api, truth: truth_module.Truth,
         return views.connect(process.service, snapshot, place.connector)
 
     def disconnect(process: cloud_module.Process) -> None:
-        views.disconnect(process.service, snapshot)
+        views.disconnect(process.service, snapshot, place.connector)
     try:
         _read(api, truth, place, connect, disconnect, lambda: None)
     finally:
@@ -152,7 +152,17 @@ def _read(api: control.Api, truth: truth_module.Truth, place: outside.Host,
             _read_all(truth, reader)
     finally:
         if disconnect:
-            api.call('end of backup', disconnect)
+            _end(api, disconnect)
+
+
+def _end(api: control.Api,
+         disconnect: typing.Callable[[cloud_module.Process], None]) -> None:
+    try:
+        api.call('end of backup', disconnect)
+    except control.Refused:
+        # Late it would end the next backup of the same host.
+        api.cloud.scheduler.sleep(DEAD_SECONDS)
+        raise
 
 
 def _opened(truth: truth_module.Truth, place: outside.Host,

@@ -185,7 +185,7 @@ class Nova:
 
     def _open_device(self, node: cloud_module.Node,
                      path: str) -> server_module.Server:
-        if path.rpartition('/')[2] not in node.mapper.mapped:
+        if node.mapper.named(path) not in node.mapper.mapped:
             if self.truth.meddled:
                 raise Refused('the attachment was deleted meanwhile')
             raise Violation('I6 device', f'{path} was returned and is not '

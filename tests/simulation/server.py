@@ -37,7 +37,7 @@ class Server:
         self.running = False
         self.may_fail = False
         self.kernel = node.kernel
-        self.name = path.rpartition('/')[2]
+        self.name = node.mapper.named(path)
         self._open_device()
         self.opened = True
 

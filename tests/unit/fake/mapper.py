@@ -216,7 +216,7 @@ class Mapper:
     def named(self, path: str) -> str:
         """The device that a path or a link leads to, by its own name."""
         name = path.rpartition('/')[2]
-        return name if name in self.mapped else names.DM_PREFIX + name
+        return names.DM_PREFIX + name.removeprefix(names.DM_PREFIX)
 
     def writes_under_way(self, devnum: str) -> int:
         return sum(found.waiting and found.counted

@@ -183,7 +183,8 @@ class SnapshotTest(ViewTestCase):
                              connector)
 
     def end(self, snapshot: SnapshotId) -> None:
-        views.disconnect(self.cloud.home(self.volume).service, snapshot)
+        views.disconnect(self.cloud.home(self.volume).service, snapshot,
+                         self.b.connector)
         self.cloud.db.update_snapshot(snapshot, status='available')
 
     def moved(self) -> tuple[SnapshotId, str]:
@@ -233,7 +234,7 @@ class SnapshotTest(ViewTestCase):
         path = info['data']['device_path']
         self.cloud.settle()
         self.assert_data(self.a, path)
-        views.disconnect(self.a.service, snapshot)
+        views.disconnect(self.a.service, snapshot, self.a.connector)
         self.cloud.db.update(self.volume, status='in-use')
         self.delete(snapshot)
         self.cloud.settle()
@@ -300,6 +301,19 @@ class EndTest(ViewTestCase):
         self.cloud.db.update(self.volume, status='available')
         self.cloud.settle()
         self.assert_data(self.a, path)
+
+    def test_a_late_request_ends_nobody(self) -> None:
+        """It is served as well, as long as somebody reads."""
+        data = self.connect(self.b.connector)['data']
+        disk = self.login(data, self.volume)
+        for connector in (OUTSIDE, self.a.connector):
+            self.connect(connector)
+            connections.disconnect(self.a.service, self.volume, connector)
+            self.assertEqual(base.DATA[0], self.b.initiator.read(disk, 0))
+        self.b.initiator.logout(data['target_iqn'])
+        self.disconnect(self.b.connector)
+        self.assertEqual(({}, {}), (self.a.targets.exports,
+                                    self.a.mapper.mapped))
 
     def test_a_status_that_comes_late(self) -> None:
         path = self.opened()
