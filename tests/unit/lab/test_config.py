@@ -24,9 +24,9 @@ from oslo_config import validator
 
 sys.exit(validator.main())
 '''
-NAMESPACES = ('cinder', 'cinder_dmclone', 'keystonemiddleware.auth_token',
-              'oslo.concurrency', 'oslo.db', 'oslo.log', 'oslo.messaging',
-              'oslo.service.wsgi')
+NAMESPACES = ('castellan.config', 'cinder', 'cinder_dmclone',
+              'keystonemiddleware.auth_token', 'oslo.concurrency', 'oslo.db',
+              'oslo.log', 'oslo.messaging', 'oslo.service.wsgi')
 
 
 class ConfigTest(unittest.TestCase):
