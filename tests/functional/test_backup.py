@@ -96,6 +96,7 @@ class BackupTestCase(test_snapshots.SnapshotTestCase):
 
 class BackupTest(BackupTestCase):
 
+    @environment.only_long
     def test_at_rest(self) -> None:
         """Of a volume that is a snapshot, too: it stays where it is."""
         self.serve(self.node1)
