@@ -105,6 +105,7 @@ class SnapshotTest(SnapshotTestCase):
         self.assert_holds(image, at)
         self.delete_snapshot(snapshot)
 
+    @environment.only_long
     def test_it_stays_where_the_volume_was(self) -> None:
         volume, image = self.filled(self.node1)
         snapshot = self.snapshot(volume)
