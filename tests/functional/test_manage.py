@@ -2,6 +2,7 @@
 """Logical volumes that somebody made by hand, in Cinder and out again."""
 from __future__ import annotations
 
+import re
 import typing
 
 from lab import look
@@ -96,8 +97,9 @@ class ManageTest(base.FunctionalTest):
         for name, reason in refused.items():
             self.wait(f'refusal of {name}', lambda: self.row(
                 made[name]).status == 'error_managing')
-            self.assertRegex(log.read_text(errors='replace'),
-                             f'{name}.*{reason}')
+            # Cinder logs it when it has set the status.
+            self.wait(f'reason for {name}', lambda: re.search(
+                f'{name}.*{reason}', log.read_text(errors='replace')))
         listed = {entry['reference']['source-name']: entry['reason_not_safe']
                   for entry in self.lab.cinder(
                       'GET', f'/manageable_volumes/detail?host={HOST}'
