@@ -13,7 +13,7 @@ from cinder_dmclone.world import World
 def look(world: World) -> list[rows.Row]:
     """The rows of all volumes of this backend that hydrate or are to move.
 
-    :raises DatabaseAway: if the database does not answer
+    :raises DatabaseSilent: if the database does not answer
     """
     return sorted((row for row in world.rows.moving()
                    if not observed.foreign(row, world.settings.node)),

@@ -27,6 +27,7 @@ from cinder_dmclone.relocation import lender
 from cinder_dmclone.relocation import revert as protocol
 from cinder_dmclone.service import births
 from cinder_dmclone.service.base import Service
+from cinder_dmclone.service import snapshots as service_snapshots
 
 LOG = logging.getLogger(__name__)
 
@@ -130,14 +131,10 @@ def _hindrance(row: rows.Row, snapshot: snapshots.SnapshotRow | None) -> str:
     """
     if row.status != rows.REVERTING:
         return f'its status is {row.status}'
-    if snapshot is None or snapshot.deleted:
-        return 'the snapshot was deleted'
-    if snapshot.unreadable:
-        return snapshot.unreadable
-    if snapshot.status != SnapshotStatus.RESTORING:
-        return f'the status of the snapshot is {snapshot.status}'
-    if snapshot.volume != row.id:
-        return f'it is one of volume {snapshot.volume}'
+    other = service_snapshots.not_meant(row, snapshot,
+                                        SnapshotStatus.RESTORING)
+    if other or snapshot is None:
+        return other
     if snapshot.size != row.size:
         return (f'it has {row.size} GiB by now, the snapshot has '
                 f'{snapshot.size}')

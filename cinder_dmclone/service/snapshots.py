@@ -93,17 +93,29 @@ def _take_here(service: Service, row: rows.Row,
         service.loop.enqueue(row.id)
 
 
-def _hindrance(row: rows.Row, stack: state.Stack,
-               snapshot: snapshots.SnapshotRow | None) -> str:
-    """Why a snapshot cannot be made."""
+def not_meant(row: rows.Row, snapshot: snapshots.SnapshotRow | None,
+              status: str) -> str:
+    """Why a request is not about a snapshot of a volume; it may come late.
+
+    :param status: that of the snapshot while such a request is carried out
+    """
     if snapshot is None or snapshot.deleted:
         return 'the snapshot was deleted'
     if snapshot.unreadable:
         return snapshot.unreadable
-    if snapshot.status != SnapshotStatus.CREATING:
+    if snapshot.status != status:
         return f'the status of the snapshot is {snapshot.status}'
     if snapshot.volume != row.id:
         return f'it is one of volume {snapshot.volume}'
+    return ''
+
+
+def _hindrance(row: rows.Row, stack: state.Stack,
+               snapshot: snapshots.SnapshotRow | None) -> str:
+    """Why a snapshot cannot be made."""
+    other = not_meant(row, snapshot, SnapshotStatus.CREATING)
+    if other:
+        return other
     if row.migration_status not in rows.SETTLED_MIGRATION:
         return f'the migration status of the volume is {row.migration_status}'
     if stack.data is None or stack.tags.source and not stack.assembled:
