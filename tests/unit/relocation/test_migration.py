@@ -179,7 +179,7 @@ class GateTest(migration.MigrationTestCase):
                 self.volume, copy, 'pool'))
         self.write(self.a, self.old)
 
-    def test_a_backup_of_the_volume_delays_the_server(self) -> None:
+    def test_another_writer_here_delays_the_server(self) -> None:
         """H4: the fence covers every writer."""
         self.migrate()
         known = names.serve(self.lv)
