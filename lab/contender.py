@@ -131,7 +131,8 @@ def _select(session: typing.Any, volume: str, lock: bool = False) -> str:
     query = session.query(
         models.Volume.provider_id, models.Volume.status,
         models.Volume.migration_status,
-        db_api.volume_has_snapshots_filter(),
+        sa.or_(models.Volume.group_id.is_not(None),
+               models.Volume.consistencygroup_id.is_not(None)),
         sa.exists().where(
             models.VolumeAttachment.volume_id == models.Volume.id,
             models.VolumeAttachment.deleted == sa.false())).filter(

@@ -95,7 +95,7 @@ class PinsTest(test_decide.TestCase):
         self.assertEqual((SNAP,), self.decision.snaps)
 
     def test_30_the_last_tag_goes_with_the_lv(self) -> None:
-        """C24: a boot without the database would make it the volume."""
+        """A boot without the database would make it the volume."""
         self.assertIs(Action.RELEASE, self.look(
             AT_B, stack(X, OWN_X, SNAP, PAST), DELETED))
         self.assertIs(Verdict.REPORT, self.look(
@@ -105,7 +105,7 @@ class PinsTest(test_decide.TestCase):
             self.assertIs(Verdict.REST, activation.decide('a', found).step)
 
     def test_31_not_known_to_have_been_made(self) -> None:
-        """A-10: the row first, for the change may be on its way."""
+        """The row first, for the change may be on its way."""
         for row, tags in ((AT_A, ()), (AT_B, (PAST,))):
             found = stack(X, OWN_X, SNAP, *tags)
             for status in ('creating', 'error', 'deleting'):

@@ -140,7 +140,7 @@ class RestTest(SnapshotTestCase):
         self.assertIsNotNone(self.tags(at).past)
 
     def test_a_boot_without_the_database(self) -> None:
-        """C24: what was a snapshot last is not taken for the volume."""
+        """What was a snapshot last is not taken for the volume."""
         snapshot = self.create()
         self.detached(self.b)
         self.cloud.settle()
@@ -178,7 +178,7 @@ class MovedTest(SnapshotTestCase):
         self.assert_settled()
 
     def test_it_goes_while_the_volume_hydrates(self) -> None:
-        """A-3: what is lent stays until the borrower has it."""
+        """What is lent stays until the borrower has it."""
         snapshot = self.create()
         _, path = self.relocated()
         self.delete(snapshot)
@@ -188,7 +188,6 @@ class MovedTest(SnapshotTestCase):
         self.assert_settled()
 
     def test_a_node_that_was_away_finds_it_when_it_starts(self) -> None:
-        """C5."""
         snapshot = self.create()
         self.relocated()
         self.cloud.settle()
@@ -212,7 +211,7 @@ class MovedTest(SnapshotTestCase):
         self.assert_settled()
 
     def test_the_request_reaches_the_old_node(self) -> None:
-        """C35, H15: the volume has moved while it waited."""
+        """H15: the volume has moved while it waited."""
         self.detached(self.b)
         snapshot = self.create(self.a)
         self.cloud.settle()
@@ -257,7 +256,7 @@ class MovedTest(SnapshotTestCase):
             self.assert_clean(node, set())
 
     def test_a_restored_database_is_noticed(self) -> None:
-        """A-2: all that is left of the volume's past is what was pinned."""
+        """All that is left of the volume's past is what was pinned."""
         self.create()
         before = self.cloud.row(self.volume)
         attachment, _ = self.relocated()
@@ -284,14 +283,14 @@ class WriterTest(SnapshotTestCase):
         self.assert_data(self.a, path, ['after', *base.DATA[1:]])
 
     def test_a_server_that_is_stopped(self) -> None:
-        """A-7: it asks nobody when it starts."""
+        """It asks nobody when it starts."""
         self.cloud.attach(self.volume, self.a)
         snapshot = self.create()
         at = self.assert_snapshot(snapshot)
         self.assertNotEqual(at, self.cloud.row(self.volume).owner)
 
     def test_a_live_migration_comes_first(self) -> None:
-        """A-11: its end needs the lock."""
+        """Its end needs the lock."""
         _, path = self.cloud.attach(self.volume, self.a)
         self.a.mapper.open(path)
         attachment, _ = self.cloud.migrate(self.volume, self.b)
@@ -342,7 +341,7 @@ class DoubtTest(SnapshotTestCase):
         self.assert_settled()
 
     def test_it_comes_when_nobody_expects_it(self) -> None:
-        """A-10: what was undone cannot be made any more."""
+        """What was undone cannot be made any more."""
         snapshot = self.ask()
         with self.lose(False):
             self.assertRaises(exceptions.DatabaseAway, snapshots.create,

@@ -265,7 +265,7 @@ class SnapshotTest(ViewTestCase):
             self.assertEqual([], self.views(self.a))
 
     def _asked_while_written(self, snapshot: SnapshotId) -> None:
-        """C3: the cut has not led everybody over yet."""
+        """The cut has not led everybody over yet."""
         host = self.a.process.world.host
         name = names.local_io(self.lv)
         consumers.consume(host, inspect.refresh(host, self.lv), name)
@@ -335,7 +335,6 @@ class EndTest(ViewTestCase):
         self.assert_settled()
 
     def test_the_volume_goes_and_what_is_read_stays(self) -> None:
-        """C17."""
         path = self.opened()
         self.cloud.db.update(self.volume, status='available')
         _, front = self.relocated()
