@@ -125,5 +125,6 @@ def _eraser(config: typing.Any) -> typing.Callable[[str, units.Bytes], None]:
             volume_utils.clear_volume(
                 size // oslo_units.Mi, path,
                 volume_clear=config.volume_clear,
-                volume_clear_size=config.volume_clear_size)
+                volume_clear_size=config.volume_clear_size,
+                volume_clear_ionice=config.volume_clear_ionice)
     return erase
