@@ -115,17 +115,18 @@ def _role(stack: state.Stack) -> str:
     tags = stack.tags
     if stack.unreadable:
         return f'UNREADABLE: {stack.unreadable}'
-    if tags.lent:
-        return ', '.join(
-            f'lent to {tag.borrower}' if tag.read
-            else f'{tag.borrower} takes its place' for tag in tags.lent)
+    lent = [f'lent to {tag.borrower}' if tag.read
+            else f'{tag.borrower} takes its place' for tag in tags.lent]
+    if lent and _json_role(stack) != 'volume':
+        return ', '.join(lent)
     if tags.copy:
         return f'copy for volume {tags.copy.volume}, not committed'
     if tags.past:
         return (f'was volume {tags.past.volume}, which went on to '
                 f'{tags.past.node}/{tags.past.lv}')
     if tags.own:
-        return f'volume {tags.own.volume} generation {tags.own.generation}'
+        own = f'volume {tags.own.volume} generation {tags.own.generation}'
+        return ', '.join([own, *lent])
     return 'no tags'
 
 

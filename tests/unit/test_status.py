@@ -69,6 +69,13 @@ class DescribeTest(base.TestCase):
             self.assertEqual(text, status.describe(status.Seen(state.Stack(
                 LV, tags=lv_tags.Tags.parse(found)))))
 
+    def test_a_volume_that_a_clone_hydrates_from(self) -> None:
+        tags = ['dmclone.1.own/3/v', 'dmclone.1.lent/1/w/b#x/y/g//512']
+        self.assertEqual(
+            'volume v generation 3, lent to b@x/y',
+            status.describe(status.Seen(state.Stack(
+                LV, tags=lv_tags.Tags.parse(tags)))))
+
     def test_what_a_volume_was_before_a_revert(self) -> None:
         """Whoever borrows it reads it; what takes its place does not."""
         tags = ['dmclone.1.own/3/v', 'dmclone.1.lent/4/v/b#x/y/g//0',
