@@ -46,7 +46,9 @@ dmclone_opts = [
              'room of the whole volume and is read through all younger ones. '
              'A volume that has as many moves again when it has hydrated; '
              'until then it is refused elsewhere, but not on the node that it '
-             'has just come from: a resize can be reverted.'),
+             'has just come from: a resize can be reverted. Nor is a volume '
+             'reverted to a snapshot once more while reverts have left as '
+             'many, itself among them.'),
     cfg.StrOpt(
         'dmclone_no_room', default='refuse',
         choices=[
