@@ -14,7 +14,7 @@ and never in a circle (``tests/unit/test_layers.py`` reads this map)::
 
     8 service         what Cinder and the other nodes call
     7 reconcile       brings what is here into line with what the rows say
-    6 relocation      the protocol that moves a volume
+    6 relocation      the protocols that give a volume another LV
 
     5 world           all that is outside of the protocol's own logic
     4 peers           the other nodes: what is said, and how
@@ -38,20 +38,5 @@ and never in a circle (``tests/unit/test_layers.py`` reads this map)::
     0 version         which release this is
     0 files           what the systems of a node read of ours, and where
 
-Where to look:
-
-* When may the old copy go? ``reconcile/old_copy.py``
-* What does a node say to another? ``peers/messages.py``
-* What does a call of Cinder begin with? ``service/base.py``
-* Which device does a server get? ``stack/consumers.py``
-* Who is asking, and how is it served? ``service/attach_policy.py``
-* How long may an attach take? ``deadlines.py``
-* What makes a copy the volume? ``commit`` in ``database/volumes.py``
-* How is a snapshot made of what a server writes? ``relocation/cut.py``
-* When does a snapshot no longer need an LV? ``reconcile/pins.py``
-* What may be read without a cut? ``only_reads`` in
-  ``service/attach_policy.py``
-* How does a clone begin? ``relocation/birth.py``
-* How does a volume go back to a snapshot? ``relocation/revert.py``
-* Where does a server go? ``nova/planning.py``
+Which question which module answers: ``doc/source/contributor/code.rst``.
 """

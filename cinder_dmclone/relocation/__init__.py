@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocol that moves a volume to another node.
+"""The protocols that give a volume another LV.
 
-::
+A volume goes to another node by this one; ``live_migration``, ``cut``,
+``birth`` and ``revert`` say what is different for them::
 
     home node A                                node B
     -----------                                ------

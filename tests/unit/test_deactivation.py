@@ -122,6 +122,12 @@ class RestTest(Case):
         self.assertEqual(1, len(self.a.mapper.mapped))
 
 
+class AdviceTest(base.TestCase):
+
+    def test_about_every_device_that_may_be_open(self) -> None:
+        self.assertEqual(set(names.CONSUMERS), set(deactivation._ADVICE))
+
+
 class HydratingTest(Case):
     """A volume of a that has just moved to b, and was written there."""
 
