@@ -20,6 +20,8 @@ POOLS = ('GET', '/scheduler-stats/')
 # More than there is.
 ALWAYS = 1000
 FILLER = 'cinder-volumes/filler'
+# nova/service.py, Service.start.
+LISTENS = b'Join ServiceGroup membership for this service scheduler'
 
 
 @environment.only_long
@@ -64,7 +66,17 @@ class SchedulingTest(base.NovaTest):
     def tell(self, what: str, known: Callable[[], bool]) -> None:
         """Wait until Cinder knows it; nova-scheduler asks anew."""
         wait_for(f'Cinder to know what is {what}', known, LIMIT, 1)
+        self.restart()
+
+    def restart(self) -> None:
+        """Let nova-scheduler forget what it knows.
+
+        Until it listens nova-compute cannot even delete a server.
+        """
+        before = self.scheduler.log.stat().st_size
         self.scheduler.restart()
+        wait_for('nova-scheduler to listen', lambda: LISTENS in (
+            self.scheduler.log.read_bytes()[before:]), LIMIT)
 
     def free(self, node: LabNode) -> float:
         found = self.lab.cinder(
@@ -130,11 +142,13 @@ class SchedulingTest(base.NovaTest):
     def test_cinder_is_away(self) -> None:
         """It hangs, or fails: servers are made as if this was not here."""
         volume = self.root(2)
+        # It does not ask again at once.
+        self.addCleanup(self.restart)
         for status in (0, 500):
             before = len(self.warnings())
             with self.gateway.fault(*POOLS, status=status, times=ALWAYS
                                     ) as fault:
-                self.scheduler.restart()
+                self.restart()
                 server = self.boot(volume)
                 fault.wait()
                 server.wait_hydrated()
