@@ -60,6 +60,15 @@ dmclone_opts = [
              'that has no room for it, or while it is in a volume group of '
              'Cinder, which stays on its node. A server that is live-migrated '
              'there is refused in any case.'),
+    cfg.BoolOpt(
+        'dmclone_clone_across_nodes', default=True,
+        help="Whether an image in Cinder's cache (image_volume_cache_enabled) "
+             'serves all nodes: a volume of it is there at once, and hydrates '
+             'from the node with the cached one. If not, each node downloads '
+             'the image once for itself, and depends on no other. Set it to '
+             'False where another backend of the cloud has such a cache, too: '
+             "Cinder does not tell their volumes apart, and downloads what is "
+             "in the other's each time."),
 ]
 
 # The volume group is Cinder's own option; a second definition of it would

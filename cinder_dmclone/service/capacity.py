@@ -73,6 +73,9 @@ class Stats:
             'driver_version': version,
             'storage_protocol': constants.ISCSI,
             'shared_targets': False,
+            # Where Cinder looks for an image in its cache.
+            'clone_across_pools':
+                self._configuration.dmclone_clone_across_nodes,
             'pools': [pool],
         }
 

@@ -26,11 +26,13 @@ from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 
-# Statuses in which no service of the control plane writes a volume: who reads
-# or writes it has a device of it.
-_UNWRITTEN = (VolumeStatus.AVAILABLE, VolumeStatus.RESERVED,
-              VolumeStatus.ATTACHING, VolumeStatus.DETACHING,
-              VolumeStatus.IN_USE, VolumeStatus.ERROR,
+# Statuses in which no service of the control plane writes a volume, or only
+# this node does: who reads or writes it has a device of it. While an image is
+# downloaded Cinder saves the record once more, over one that a cut has written
+# (CreateVolumeFromSpecTask).
+_UNWRITTEN = (VolumeStatus.AVAILABLE, VolumeStatus.DOWNLOADING,
+              VolumeStatus.RESERVED, VolumeStatus.ATTACHING,
+              VolumeStatus.DETACHING, VolumeStatus.IN_USE, VolumeStatus.ERROR,
               VolumeStatus.ERROR_DELETING, VolumeStatus.ERROR_EXTENDING,
               VolumeStatus.ERROR_RESTORING, VolumeStatus.BACKING_UP,
               VolumeStatus.UPLOADING)

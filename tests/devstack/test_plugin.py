@@ -33,8 +33,8 @@ OTHERWISE = {
     # local.conf says it for all backends (CINDER_VOLUME_CLEAR); the value is
     # Cinder's default, which the lab has too.
     'volume_clear': 'zero',
-    # lib/cinder writes it for all backends; False is the default.
-    'image_volume_cache_enabled': 'False',
+    # lib/cinder writes it for all backends.
+    'image_volume_cache_enabled': 'True',
 }
 # Of [DEFAULT], what follows from the backends; the rest is lib/cinder's.
 OF_BACKENDS = ('enabled_backends', 'default_volume_type')

@@ -9,6 +9,7 @@ import tempfile
 
 from lab import install
 from lab.processes import run
+from lab.volume import CONF
 from tests.functional import base
 from tests.functional import environment
 
@@ -16,8 +17,7 @@ from tests.functional import environment
 SIZE = 64 << 20
 
 
-@environment.only_long
-class ImageTest(base.FunctionalTest):
+class ImageTestCase(base.FunctionalTest):
     """Every byte of the one is compared with the other."""
 
     def setUp(self) -> None:
@@ -28,27 +28,47 @@ class ImageTest(base.FunctionalTest):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def test_a_volume_of_an_image(self) -> None:
-        """The image is of another format than the volume."""
-        raw, image = self.folder / 'raw', self.folder / 'image'
-        data = random.randbytes(SIZE)
-        raw.write_bytes(data)
-        run('qemu-img', 'convert', '-O', 'qcow2', str(raw), str(image))
-        name = self.created('--disk-format', 'qcow2', '--file', str(image))
-        volume = self.lab.create_volume(1, 2, wait=False, imageRef=name)
-        self.volumes.append(volume)
-        self.lab.wait_volume(volume, 'available')
-        self.assertEqual('node2', self.row(volume).node)
-        at = self.attach(volume, self.node2)
-        found = at.node.run(f'head -c {SIZE} {at.path} | md5sum').stdout
-        self.assertEqual(hashlib.md5(data).hexdigest(), found.split()[0])
-
     def created(self, *words: str) -> str:
         """A new image in Glance; its id."""
         image = str(self.lab.openstack('image', 'create', *words,
                                        self.id())['id'])
         self.addCleanup(self.lab.openstack, 'image', 'delete', image)
         return image
+
+    def qcow2(self) -> tuple[str, str]:
+        """An image with random data; its id, and their MD5."""
+        raw, image = self.folder / 'raw', self.folder / 'image'
+        data = random.randbytes(SIZE)
+        raw.write_bytes(data)
+        run('qemu-img', 'convert', '-O', 'qcow2', str(raw), str(image))
+        return (self.created('--disk-format', 'qcow2', '--file', str(image)),
+                hashlib.md5(data).hexdigest())
+
+    def volume_of(self, image: str, number: int, gib: int = 1) -> str:
+        """A new volume of an image, on a node."""
+        volume = self.lab.create_volume(gib, number, wait=False,
+                                        imageRef=image)
+        self.volumes.append(volume)
+        self.lab.wait_volume(volume, 'available')
+        return volume
+
+    def beginning(self, volume: str, number: int) -> str:
+        """MD5 of as much of a volume as an image has, read on a node."""
+        at = self.attach(volume, self.lab.nodes[number - 1])
+        found = at.node.run(f'head -c {SIZE} {at.path} | md5sum').stdout
+        return str(found.split()[0])
+
+
+@environment.only_long
+class ImageTest(ImageTestCase):
+    """Without Cinder's cache of images."""
+
+    def test_a_volume_of_an_image(self) -> None:
+        """The image is of another format than the volume."""
+        name, checksum = self.qcow2()
+        volume = self.volume_of(name, 2)
+        self.assertEqual('node2', self.row(volume).node)
+        self.assertEqual(checksum, self.beginning(volume, 2))
 
     def test_an_image_of_a_volume_that_hydrates(self) -> None:
         """Most of it comes from the lender."""
@@ -72,3 +92,58 @@ class ImageTest(base.FunctionalTest):
             self.assertEqual(
                 checksum, hashlib.file_digest(file, 'md5').hexdigest())
         self.assertEqual(base.GIB, saved.stat().st_size)
+
+
+@environment.only_long
+class CacheTest(ImageTestCase):
+    """Cinder keeps a volume of each image, and clones it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.addCleanup(self._restart)
+        tenant = {f'cinder_internal_tenant_{kind}_id':
+                  self.lab.openstack(kind, 'show', name)['id']
+                  for kind, name in (('project', 'service'),
+                                     ('user', 'cinder'))}
+        for node in self.lab.nodes:
+            node.volume.kill()
+            node.run(['sed', '-i', '-e', '/^\\[DEFAULT\\]/a ' + '\\n'.join(
+                f'{key} = {value}' for key, value in tenant.items()),
+                '-e', '/^\\[dmclone\\]/a image_volume_cache_enabled = true',
+                CONF])
+            node.volume.start()
+        for node in self.lab.nodes:
+            node.volume.wait_up()
+        self._wait_reporting(self.lab.nodes)
+
+    def _restart(self) -> None:
+        for node in self.lab.nodes:
+            node.volume.kill()
+        self.start_services(*self.lab.nodes)
+
+    def test_an_image_is_downloaded_once(self) -> None:
+        """On the first node; unless that does not answer."""
+        image, checksum = self.qcow2()
+        # Cinder caches it in the image's size, and grows the volume then.
+        first = self.volume_of(image, 1, gib=2)
+        (cached, home), = self.lab.sql(
+            'select volume_id, host from image_volume_cache_entries')
+        self.volumes.append(cached)
+        self.assertEqual('node1@dmclone#dmclone', home)
+        self.assertEqual((1, 2),
+                         (self.row(cached).size, self.row(first).size))
+        second = self.volume_of(image, 2)
+        self.assertEqual('node2', self.row(second).node)
+        begins = (f'Volume {second} begins as node1@dmclone/'
+                  f'{self.row(cached).lv}')
+        self.assertIn(begins, self.node2.volume.new_log())
+        self.node1.partition()
+        # It hydrates still, or does no longer.
+        third = self.volume_of(image, 2)
+        self.assertNotIn(f'Volume {third} begins',
+                         self.node2.volume.new_log())
+        self.assertEqual(checksum, self.beginning(third, 2))
+        self.node1.heal()
+        self.lab.delete_volume(cached)
+        self.assertEqual([checksum] * 2, [self.beginning(first, 1),
+                                          self.beginning(second, 2)])

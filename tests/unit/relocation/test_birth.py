@@ -134,6 +134,29 @@ class CloneTest(BirthTestCase):
         self.assertEqual({}, self.b.group.volumes)
         self.assertIsNone(self.cloud.row(volume).offer)
 
+    def test_an_image_is_downloaded_in_place_of_a_clone(self) -> None:
+        """When the node with the cached one does not answer."""
+        volume = self.begin(self.b)
+        self.cloud.fate = lambda message: ports.Fate.LOST
+        self.assertRaises(exceptions.PeerUnreachable, births.clone,
+                          self.b.service, volume, self.volume)
+        record = volumes.create(self.b.service, volume, volume, 1)
+        self.cloud.db.update(volume, provider_id=record, status='available')
+        self.cloud.settle()
+        self.assert_lvs(self.b, volume)
+
+    def test_of_one_that_an_image_was_downloaded_to(self) -> None:
+        """For Cinder's cache; Cinder then saves the record once more."""
+        self.cloud.db.update(self.volume, status='downloading')
+        record = str(self.cloud.row(self.volume).record)
+        volume = self.clone(self.a)
+        self.cloud.db.update(self.volume, provider_id=record,
+                             status='available')
+        self.cloud.settle()
+        self.assert_volume(volume, base.DATA)
+        self.assert_volume(self.volume, base.DATA)
+        self.assert_lvs(self.a, volume, self.volume)
+
     def test_of_another_backend(self) -> None:
         self.cloud.db.update(self.volume, host='elsewhere@lvm#pool',
                              provider_id='12345')
