@@ -8,6 +8,7 @@ import typing
 import uuid
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
@@ -140,7 +141,7 @@ class CloneTest(BirthTestCase):
         self.cloud.fate = lambda message: ports.Fate.LOST
         self.assertRaises(exceptions.PeerUnreachable, births.clone,
                           self.b.service, volume, self.volume)
-        record = volumes.create(self.b.service, volume, volume, 1)
+        record = volumes.create(self.b.service, volume, LvUuid(volume), 1)
         self.cloud.db.update(volume, provider_id=record, status='available')
         self.cloud.settle()
         self.assert_lvs(self.b, volume)
