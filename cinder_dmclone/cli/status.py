@@ -12,6 +12,7 @@ from oslo_utils import units
 from cinder_dmclone.host.dm import status
 from cinder_dmclone import names
 from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import roles
 from cinder_dmclone.stack import state
 from cinder_dmclone.world import World
 
@@ -84,13 +85,11 @@ def _hydration(before: state.Stack | None, now: state.Stack,
                seconds: float) -> Hydration | None:
     if not now.clone or not now.clone.total:
         return None
-    region = now.clone.region_size.to_bytes()
-    was = (before.clone.hydrated if before and before.clone
-           else now.clone.hydrated)
-    arrived = max(int(now.clone.hydrated) - int(was), 0) * int(region)
+    was = (before.clone.copied if before and before.clone
+           else now.clone.copied)
+    arrived = max(now.clone.copied - was, 0)
     return Hydration(
-        copied=int(now.clone.hydrated) * int(region),
-        size=int(now.clone.total) * int(region), path=now.has_path,
+        copied=now.clone.copied, size=now.clone.size, path=now.has_path,
         rate=int(arrived / seconds) if seconds else 0)
 
 
@@ -117,7 +116,7 @@ def _role(stack: state.Stack) -> str:
         return f'UNREADABLE: {stack.unreadable}'
     lent = [f'lent to {tag.borrower}' if tag.read
             else f'{tag.borrower} takes its place' for tag in tags.lent]
-    if lent and _json_role(stack) != 'volume':
+    if lent and roles.role(stack) is not roles.Role.VOLUME:
         return ', '.join(lent)
     if tags.copy:
         return f'copy for volume {tags.copy.volume}, not committed'
@@ -160,7 +159,7 @@ def as_json(seen: Seen) -> dict[str, typing.Any]:
     return {
         'lv': stack.lv,
         'size': stack.data and int(stack.data.size),
-        'role': _json_role(stack),
+        'role': roles.role(stack).value,
         'volume': stack.tags.volume,
         'generation': own and own.generation,
         'lender': _text(stack.tags.hydrates_from),
@@ -174,19 +173,6 @@ def as_json(seen: Seen) -> dict[str, typing.Any]:
             for name in stack.of_kind(*names.CONSUMERS)],
         'problem': seen.problem,
     }
-
-
-def _json_role(stack: state.Stack) -> str:
-    tags = stack.tags
-    if stack.unreadable:
-        return 'unreadable'
-    if tags.copy:
-        return 'copy'
-    if tags.past:
-        return 'past'
-    if tags.own and any(tag.volume == tags.own.volume for tag in tags.lent):
-        return 'lent'
-    return 'volume' if tags.own else 'unknown'
 
 
 def _text(found: object) -> str | None:

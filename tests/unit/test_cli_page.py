@@ -15,6 +15,7 @@ from cinder_dmclone.cli import show
 from cinder_dmclone.cli import status
 from cinder_dmclone.files import install
 from cinder_dmclone import names
+from cinder_dmclone.stack import roles
 from tests.unit import base
 from tests.unit import test_packaging
 
@@ -92,7 +93,8 @@ class PageTest(base.TestCase):
     def test_words(self) -> None:
         """Each kind of LV, each thing that a line may say, each field."""
         for module, command, constants in (
-                ('status', 'status', status._BAD.values()),
+                ('status', 'status', (*status._BAD.values(), *(
+                    role.value for role in roles.Role))),
                 ('moves', 'list', moves._OFFERED.values())):
             words = self.words(module) | set(constants)
             self.assertGreater(len(words), 10)

@@ -52,6 +52,16 @@ class CloneStatus:
         return self.mode is Mode.RW and 0 < self.total == self.hydrated
 
     @property
+    def size(self) -> int:
+        """What has to be here in the end, in bytes of whole regions."""
+        return int(self.total) * int(self.region_size.to_bytes())
+
+    @property
+    def copied(self) -> int:
+        """What is here, in bytes of whole regions."""
+        return int(self.hydrated) * int(self.region_size.to_bytes())
+
+    @property
     def hydration(self) -> bool:
         """Whether background copying is switched on."""
         return 'no_hydration' not in self.features
