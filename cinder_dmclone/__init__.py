@@ -13,6 +13,7 @@ and never in a circle (``tests/unit/test_layers.py`` reads this map)::
     9 nova            what nova-scheduler loads, where nothing else of this is
 
     8 service         what Cinder and the other nodes call
+    8 metrics         what Prometheus is told of this node
     7 reconcile       brings what is here into line with what the rows say
     6 relocation      the protocols that give a volume another LV
 

@@ -66,6 +66,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         self._world: World
         self._stats_source: capacity.Stats
         self._server: typing.Any = None
+        self._metrics: typing.Any = None
 
     @classmethod
     def get_driver_options(cls) -> list[cfg.Opt]:
@@ -106,10 +107,24 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         super().set_initialized()
         self._world.peers.announce(self._world.settings.node,
                                    self._world.host.initiator.name())
-        # This waits for nobody; to be reached needs the message bus.
+        # These wait for nobody; to be reached needs the message bus.
         self._loop.start()
         uevents.listen(self._loop.path_failed, self._loop.enqueue_all)
+        self._answer_prometheus()
         self._server = endpoint.serve(self._world.settings.node, self._service)
+
+    def _answer_prometheus(self) -> None:
+        config = self.configuration
+        if not config.dmclone_metrics_port:
+            return
+        # Who does not want it does without its library.
+        from cinder_dmclone.metrics import collector
+        from cinder_dmclone.metrics import server
+        self._metrics = server.start(
+            self._world.settings.node,
+            config.dmclone_metrics_address or config.target_ip_address,
+            config.dmclone_metrics_port, collector.Collector(
+                collector.Source(self._world.host, self._loop.attention)))
 
     def _update_volume_stats(self) -> None:
         self._stats = self._stats_source.get(

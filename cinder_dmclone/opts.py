@@ -69,6 +69,15 @@ dmclone_opts = [
              'False where another backend of the cloud has such a cache, too: '
              "Cinder does not tell their volumes apart, and downloads what is "
              "in the other's each time."),
+    cfg.PortOpt(
+        'dmclone_metrics_port',
+        help='TCP port at which this backend tells Prometheus how it is, '
+             'without authentication. Each backend of a node needs one of its '
+             'own. Default: nothing listens, and nothing is computed.'),
+    cfg.HostAddressOpt(
+        'dmclone_metrics_address',
+        help='The address for dmclone_metrics_port. Default: the same as '
+             'target_ip_address.'),
 ]
 
 # The volume group is Cinder's own option; a second definition of it would

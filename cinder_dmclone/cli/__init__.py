@@ -27,6 +27,8 @@ _COMMANDS = {
     'list': 'Show each volume of the cloud that is on its way, from the '
             'database alone: where it is, and what it waits for. Reads the '
             'rows of all volumes once.',
+    'metrics': 'Print what Prometheus is told of the backends of this node, '
+               'or write it to a file. Asks no other node.',
     'status': "Show each of the driver's logical volumes on this node: what "
               'it is, how much of it has arrived, whether the lender can be '
               'reached, and who uses it. Asks no other node.',
@@ -69,6 +71,9 @@ def _parser() -> argparse.ArgumentParser:
     commands.choices['deactivate'].add_argument(
         '--unused', action='store_true', help='what nobody uses goes, the '
         'rest stays; for the end of a system')
+    commands.choices['metrics'].add_argument(
+        'file', nargs='?', metavar='FILE', help='replaced as a whole: for the '
+        "textfile collector of node_exporter, in a file '*.prom'")
     return parser
 
 

@@ -81,9 +81,14 @@ def run(arguments: argparse.Namespace) -> int:
     found = list(configured(arguments.backend or ()))
     if not found:
         return fail('no backend in cinder.conf uses this driver', 1)
-    if command == 'check':
-        return check.run([wiring.make_host(config, node, key=b'')
-                          for config, node in found], SERVICE_OPTS)
+    if command in ('check', 'metrics'):
+        hosts = [wiring.make_host(config, node, key=b'')
+                 for config, node in found]
+        if command == 'check':
+            return check.run(hosts, SERVICE_OPTS)
+        # Only this one has to load the library.
+        from cinder_dmclone.cli import metrics
+        return metrics.run(hosts, arguments.file)
     try:
         worlds = [wiring.make_world(config, node) for config, node in found]
     except OSError as error:

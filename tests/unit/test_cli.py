@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 import subprocess
 
 from tests.unit import base
@@ -57,6 +59,21 @@ def activate(world):
     return {}
 
 activation.activate = activate
+'''
+
+# The first backend has lost its volume group; the second is empty.
+METRICS = '''
+from cinder_dmclone import exceptions
+from cinder_dmclone.host import lvm
+from cinder_dmclone.stack import inspect
+
+def report(group):
+    if group.name == 'one':
+        raise exceptions.GroupLost(group='one', disk='/dev/sdx')
+    return lvm.Report(group.name, 'uuid', '', 8, 4, 1, 512, (), {})
+
+inspect.collect = lambda host: {}
+lvm.VolumeGroup.report = report
 '''
 
 PUT_AWAY = '''
@@ -131,6 +148,17 @@ class CommandLineTest(base.TestCase):
     def test_backends_of_this_driver(self) -> None:
         self.assertEqual(['node1@first one 90.0', 'other@second two 90.0'],
                          self.run_cli())
+
+    def test_metrics_of_all_backends(self) -> None:
+        path = os.path.join(self.folder(), 'x.prom')
+        for words in (), (path,):
+            done = self.call(METRICS + MAIN, 'metrics', *words)
+            self.assertEqual((2, 'node1@first: Volume group one'),
+                             (done.returncode, done.stderr[:29]))
+            text = done.stdout or pathlib.Path(path).read_text()
+            for backend, readable in ('first', 0.0), ('second', 1.0):
+                self.assertIn(f'cinder_dmclone_readable{{backend="{backend}",'
+                              f'role="data"}} {readable}\n', text)
 
     def test_a_chosen_backend(self) -> None:
         self.assertEqual(['other@second two 90.0'],

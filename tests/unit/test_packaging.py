@@ -69,7 +69,8 @@ def data_files() -> list[pathlib.Path]:
 class SetupTestCase(unittest.TestCase):
 
     def test_files_below_the_prefix_exist(self) -> None:
-        self.assertEqual({'share/cinder-dmclone/dkms'},
+        self.assertEqual({f'share/cinder-dmclone/{name}' for name in (
+            'dkms', 'grafana', 'prometheus')},
                          {target for target, _ in prefix_files()})
         for _, source in prefix_files():
             self.assertTrue((ROOT / source).is_file(), source)
@@ -125,8 +126,7 @@ class SetupTestCase(unittest.TestCase):
         text = (ROOT / 'requirements.txt').read_text()
         required = {re.split('[>=]', line)[0].lower().replace('.', '_')
                     for line in text.splitlines() if line[0] != '#'}
-        required = {name.replace('rtslib-fb', 'rtslib_fb')
-                    for name in required}
+        required = {name.replace('-', '_') for name in required}
         # The extra.
         required.add('cinder')
         abroad = set(python_files('cinder_dmclone/nova'))

@@ -17,6 +17,7 @@ class StartTest(base.TestCase):
         """Until RabbitMQ is there, the call that serves does not return."""
         service = driver.DMCloneVolumeDriver.__new__(
             driver.DMCloneVolumeDriver)
+        service.configuration = mock.Mock(dmclone_metrics_port=None)
         service._loop = service._world = service._service = mock.Mock()
         with (mock.patch.object(endpoint, 'serve',
                                 side_effect=TimeoutError),
