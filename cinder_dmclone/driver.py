@@ -120,11 +120,13 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         # Who does not want it does without its library.
         from cinder_dmclone.metrics import collector
         from cinder_dmclone.metrics import server
+        count = collector.Count()
+        self._world.moves.listen(count)
         self._metrics = server.start(
             self._world.settings.node,
             config.dmclone_metrics_address or config.target_ip_address,
-            config.dmclone_metrics_port, collector.Collector(
-                collector.Source(self._world.host, self._loop.attention)))
+            config.dmclone_metrics_port, collector.Collector(collector.Source(
+                self._world.host, self._loop.attention, count)))
 
     def _update_volume_stats(self) -> None:
         self._stats = self._stats_source.get(

@@ -16,6 +16,8 @@ from oslo_utils import units as oslo_units
 from cinder_dmclone.database import snapshots
 from cinder_dmclone.database import volumes
 from cinder_dmclone import deadlines
+from cinder_dmclone.events import moves
+from cinder_dmclone.events import notifications
 from cinder_dmclone.host.dm import device
 from cinder_dmclone.host.iscsi import targets
 from cinder_dmclone.host.iscsi import initiator
@@ -78,10 +80,12 @@ def make_world(configuration: typing.Any, node: NodeName) -> World:
     :param node: ``host@backend``
     """
     host = make_host(configuration, node)
+    told = moves.Moves()
+    told.listen(notifications.Sender(node))
     return World(host=host, rows=volumes.RowStore(),
                  snapshots=snapshots.SnapshotStore(),
                  peers=client.Peers(host.settings.backend),
-                 locks=locks.Locks(node), clock=time)
+                 locks=locks.Locks(node), clock=time, moves=told)
 
 
 def _portal(config: typing.Any) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 
+from cinder_dmclone.events.moves import Moves
 from cinder_dmclone.locks import Locks
 from cinder_dmclone.peers.client import Peers
 from cinder_dmclone.ports import Host
@@ -26,7 +27,10 @@ class Clock(typing.Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """This node, the database, the other nodes, and time."""
+    """This node, the database, the other nodes, and time.
+
+    :ivar moves: is told of moves, for whoever wants to know
+    """
 
     host: Host
     rows: RowStore
@@ -34,6 +38,7 @@ class World:
     peers: Peers
     locks: Locks
     clock: Clock
+    moves: Moves = dataclasses.field(default_factory=Moves)
 
     @property
     def settings(self) -> Settings:

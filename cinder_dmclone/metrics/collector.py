@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import threading
 import typing
 
 from prometheus_client import core
 
+from cinder_dmclone.events import moves
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import status
 from cinder_dmclone.host import lvm
@@ -51,10 +53,30 @@ METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     'held_writes': (
         'How many writes wait at the gate of a copy until the volume is '
         'handed over.', _LV),
+    'moves_total': (
+        'How many moves from this node have ended since cinder-volume was '
+        'started.', ('result',)),
 }
+_RESULTS = {moves.What.END: 'moved', moves.What.ERROR: 'withdrawn'}
 
 # By name: the values of the labels, in their order, and what is told.
 Samples = dict[str, list[tuple[tuple[str, ...], float]]]
+
+
+class Count:
+    """How many moves have ended, and how, since this was made."""
+
+    def __init__(self) -> None:
+        self.ended = dict.fromkeys(_RESULTS.values(), 0)
+        # Volumes move side by side.
+        self._guard = threading.Lock()
+
+    def __call__(self, what: moves.What, move: moves.Move,
+                 reason: str) -> None:
+        """A ``moves.Listener``."""
+        if what in _RESULTS:
+            with self._guard:
+                self.ended[_RESULTS[what]] += 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,10 +85,12 @@ class Source:
 
     :ivar attention: tells how many LVs somebody has to look at; None where
         no reconciler runs
+    :ivar moves: None where no volume is moved
     """
 
     host: Host
     attention: typing.Callable[[], int] | None = None
+    moves: Count | None = None
 
 
 class Collector:
@@ -96,9 +120,11 @@ class Collector:
         return families.values()
 
     @staticmethod
-    def _families() -> dict[str, core.GaugeMetricFamily]:
-        return {name: core.GaugeMetricFamily(
-            PREFIX + name, meaning, labels=('backend', *labels))
+    def _families() -> dict[str, core.Metric]:
+        return {name: (
+            core.CounterMetricFamily if name.endswith('_total')
+            else core.GaugeMetricFamily)(
+                PREFIX + name, meaning, labels=('backend', *labels))
             for name, (meaning, labels) in METRICS.items()}
 
     def _look(self, source: Source) -> Samples:
@@ -107,6 +133,9 @@ class Collector:
         found['info'].append(((version.version(),), 1))
         if source.attention:
             found['attention'].append(((), source.attention()))
+        if source.moves:
+            found['moves_total'] = [((result,), count) for result, count
+                                    in source.moves.ended.items()]
         groups = {DATA: host.group}
         if host.meta_group is not host.group:
             groups[METADATA] = host.meta_group

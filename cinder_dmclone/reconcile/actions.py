@@ -79,7 +79,7 @@ def _row(known: Facts) -> rows.Row:
 
 @performs(Action.WITHDRAW, settles=True)
 def _withdraw(world: World, decision: Decision, known: Facts) -> None:
-    coordinator.withdraw(world, _row(known))
+    coordinator.withdraw(world, _row(known), decision.why)
 
 
 @performs(Action.REVOKE, settles=True)

@@ -12,6 +12,7 @@ from oslo_utils import excutils
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import deadlines
+from cinder_dmclone.events import moves
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
@@ -59,16 +60,31 @@ def undone(world: World, row: rows.Row) -> typing.Iterator[None]:
         yield
     except exceptions.DatabaseAway:
         raise
-    except Exception:
+    except Exception as error:
         with excutils.save_and_reraise_exception():
-            _undo(world, row)
+            _undo(world, row, str(error))
 
 
 def offer(world: World, row: rows.Row, peer: NodeName,
           purpose: rows.Purpose) -> rows.Row:
     """Write down a copy that has never been before; the row as it is now."""
     copy = Location(peer, LvUuid(str(uuid.uuid4())))
-    return world.rows.offer(row, copy, purpose)
+    row = world.rows.offer(row, copy, purpose)
+    _tell(world, row, moves.What.START)
+    return row
+
+
+def _tell(world: World, row: rows.Row, what: moves.What,
+          reason: str = '') -> None:
+    """Tell whoever wants to know what the row has just come to say.
+
+    :param row: as it was while the copy was offered
+    """
+    assert row.offer is not None
+    # On its own node a volume goes on in another LV, and does not move.
+    if row.offer.node != row.node:
+        world.moves.tell(what, moves.Move(
+            row.id, row.generation + 1, row.node, row.offer.node), reason)
 
 
 def prepare_there(world: World, row: rows.Row, there: messages.Identity,
@@ -107,6 +123,7 @@ def commit(world: World, row: rows.Row, pool: str,
     world.rows.commit(row, rows.Owner(copy, pool), purpose)
     LOG.info('Volume %(volume)s moved from %(here)s to %(there)s.',
              {'volume': row.id, 'here': row.owner, 'there': copy})
+    _tell(world, row, moves.What.END)
 
 
 def find_room(world: World, row: rows.Row, peer: NodeName) -> messages.Room:
@@ -155,11 +172,12 @@ def _cannot(world: World, row: rows.Row, peer: NodeName,
         volume=row.id, node=world.settings.node, peer=peer, reason=reason)
 
 
-def withdraw(world: World, row: rows.Row) -> rows.Row:
+def withdraw(world: World, row: rows.Row, why: str) -> rows.Row:
     """Take an offer back: the row first, then what was made for it."""
-    copy = row.offer
+    copy, offered = row.offer, row
     assert copy is not None
     row = world.rows.withdraw(row)
+    _tell(world, offered, moves.What.ERROR, why)
     try:
         if copy.node == world.settings.node:
             borrower.discard(world, row.id, copy.lv)
@@ -180,9 +198,9 @@ def withdraw(world: World, row: rows.Row) -> rows.Row:
     return row
 
 
-def _undo(world: World, row: rows.Row) -> None:
+def _undo(world: World, row: rows.Row, why: str) -> None:
     try:
-        withdraw(world, row)
+        withdraw(world, row, why)
     except exceptions.DMCloneException as error:
         LOG.warning('Volume %(volume)s: offer %(offer)s is left to the '
                     'reconciler: %(error)s',

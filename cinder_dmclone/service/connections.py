@@ -245,7 +245,8 @@ def _end_offer(service: Service, row: rows.Row, stack: state.Stack,
             live_migration.hand_over(world, row, copy, pool)
             world.peers.notify(copy.node, row.id)
             return row, True
-        row = coordinator.withdraw(world, row)
+        row = coordinator.withdraw(
+            world, row, 'its server did not move: its attachment was deleted')
         return row, asking == there
     finally:
         service.loop.enqueue(row.lv)

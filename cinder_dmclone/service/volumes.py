@@ -58,7 +58,7 @@ def delete(service: Service, volume_id: VolumeId) -> None:
             manage.give_up(service, row)
             return
         if row.offer:
-            row = coordinator.withdraw(world, row)
+            row = coordinator.withdraw(world, row, 'it is deleted')
         stack = inspect.refresh(host, row.lv)
         teardown.close(host, stack)
         if stack.tags.own and stack.tags.own.volume != row.id:

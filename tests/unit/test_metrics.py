@@ -8,6 +8,7 @@ import contextlib
 import io
 import os
 import pathlib
+import re
 import typing
 from unittest import mock
 
@@ -22,6 +23,7 @@ from cinder_dmclone.stack import state
 from tests.unit import base
 from tests.unit import migration
 from tests.unit.fake import cloud
+from tests.unit.fake import ports
 
 Labels = frozenset[tuple[str, str]]
 
@@ -34,13 +36,22 @@ def scrape(*nodes: cloud.Node, alone: bool = False
     """
     registry = prometheus_client.CollectorRegistry()
     registry.register(collector.Collector(*(collector.Source(
-        node.process.world.host,
-        None if alone else node.process.loop.attention) for node in nodes)))
-    text = prometheus_client.generate_latest(registry).decode()
-    return {family.name.removeprefix(collector.PREFIX): {
-        frozenset(sample.labels.items()): sample.value
-        for sample in family.samples}
-        for family in parser.text_string_to_metric_families(text)}
+        node.process.world.host, *(() if alone else (
+            node.process.loop.attention, collector.Count())))
+        for node in nodes)))
+    return parse(prometheus_client.generate_latest(registry).decode())
+
+
+def parse(text: str) -> dict[str, dict[Labels, float]]:
+    """The same, out of what Prometheus is sent."""
+    found: dict[str, dict[Labels, float]] = {
+        name: {} for name in re.findall(
+            rf'(?m)^# TYPE {collector.PREFIX}(\w+)', text)}
+    for family in parser.text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name.removeprefix(collector.PREFIX)][
+                frozenset(sample.labels.items())] = sample.value
+    return found
 
 
 def labels(**found: str) -> Labels:
@@ -147,6 +158,30 @@ class OwnMetadataTest(base.CloudTestCase):
             self.assertNotIn(labels(role=role),
                              found['volume_group_size_bytes'])
             self.assertEqual(role == 'metadata', bool(found['lvs']))
+
+
+class CountTest(base.CloudTestCase):
+
+    def test_moves_that_have_ended(self) -> None:
+        count = collector.Count()
+        self.a.process.world.moves.listen(count)
+        self.cloud.fate = lambda message: (
+            ports.Fate.LOST if message.request == 'Prepare'
+            else ports.Fate.ARRIVES)
+        attachment = self.cloud.reserve(self.volume)
+        with self.assertRaises(exceptions.PeerUnreachable):
+            self.cloud.connect(self.volume, attachment, self.b)
+        self.assertEqual({'moved': 0, 'withdrawn': 1}, count.ended)
+        self.cloud.fate = lambda message: ports.Fate.ARRIVES
+        self.cloud.connect(self.volume, attachment, self.b)
+        self.assertEqual({'moved': 1, 'withdrawn': 1}, count.ended)
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(collector.Collector(collector.Source(
+            self.a.process.world.host, moves=count)))
+        found = parse(prometheus_client.generate_latest(registry).decode())
+        self.assertEqual({labels(result='moved'): 1,
+                          labels(result='withdrawn'): 1},
+                         found['moves_total'])
 
 
 class GateTest(migration.MigrationTestCase):
