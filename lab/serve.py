@@ -97,7 +97,9 @@ def load(service: str) -> Application:
 def main() -> None:
     service, address, port = sys.argv[1:4]
     sys.argv[1:4] = []
+    # What a proxy says of its clients is for the application to believe.
     waitress.serve(load(service), host=address, port=int(port), threads=8,
+                   clear_untrusted_proxy_headers=False,
                    max_request_body_size=_LARGEST)
 
 
