@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from cinder_dmclone.database.provider_id import LONGEST
 from cinder_dmclone.database import record
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
@@ -24,12 +23,8 @@ class PinRecord:
     at: Location | None = None
 
     def __str__(self) -> str:
-        text = str(self.generation) + (f';at={self.at}' if self.at else '')
-        if len(text) > LONGEST:
-            raise exceptions.CorruptRecord(
-                record=text, reason='longer than 255 characters; use '
-                'shorter host or backend names')
-        return text
+        at = f';at={self.at}' if self.at else ''
+        return record.bounded(f'{self.generation}{at}')
 
     @classmethod
     def parse(cls, text: str) -> PinRecord:

@@ -14,8 +14,6 @@ from cinder_dmclone.database import record
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 
-# provider_id is a varchar(255).
-LONGEST = 255
 # So much of it an offer leaves free: that it can be renewed must not fail.
 _RENEWAL = len(';renewed=999999')
 
@@ -40,16 +38,12 @@ class ProviderId:
             text += f';from={self.source}'
         if self.offer:
             text += f';offer={self.offer}'
-        longest = LONGEST
+        longest = record.LONGEST
         if self.renewed:
             text += f';renewed={self.renewed}'
         elif self.offer:
             longest -= _RENEWAL
-        if len(text) > longest:
-            raise exceptions.CorruptRecord(
-                record=text, reason='longer than 255 characters; use '
-                'shorter host or backend names')
-        return text
+        return record.bounded(text, longest)
 
     @classmethod
     def parse(cls, text: str | None) -> ProviderId:

@@ -9,6 +9,22 @@ import typing
 from cinder_dmclone import exceptions
 
 
+# provider_id is a varchar(255), in both tables.
+LONGEST = 255
+
+
+def bounded(text: str, longest: int = LONGEST) -> str:
+    """A record, if it is not longer than it may be.
+
+    :raises CorruptRecord: if it is
+    """
+    if len(text) > longest:
+        raise exceptions.CorruptRecord(
+            record=text, reason=f'longer than {longest} characters; use '
+            'shorter host or backend names')
+    return text
+
+
 def split(text: str) -> tuple[int, list[str]]:
     """The generation of a record of format 1, and its other fields.
 

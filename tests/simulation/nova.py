@@ -25,8 +25,6 @@ TRIES = 5
 # Of the operator, once faults have stopped.
 PATIENCE = 60
 PAUSE = 30.0
-# Until a device is back after a boot.
-DEVICE_SECONDS = 1800.0
 
 Refused = control.Refused
 Violation = truth_module.Violation

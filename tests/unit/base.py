@@ -15,6 +15,7 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.stack import lv_tags
 from tests.unit.fake import cloud
+from tests.unit.fake import ports
 
 REGIONS = 8
 DATA = [f'written on a: {region}' for region in range(REGIONS)]
@@ -75,6 +76,12 @@ class CloudTestCase(TestCase):
     def relocated(self) -> tuple[str, str]:
         """Attach on b; returns attachment and path."""
         return self.cloud.attach(self.volume, self.b)
+
+    def fates(self, request: str, *fates: ports.Fate) -> None:
+        """What becomes of the next messages of a kind."""
+        coming, arrives = iter(fates), ports.Fate.ARRIVES
+        self.cloud.fate = lambda message: (
+            next(coming, arrives) if message.request == request else arrives)
 
     # -- what must hold -----------------------------------------------------
 

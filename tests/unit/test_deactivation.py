@@ -10,30 +10,12 @@ from cinder_dmclone import names
 from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import deactivation
 from tests.unit import base
+from tests.unit.fake.bomb import Bomb
 from tests.unit.fake import cloud
 from tests.unit.fake import ports
 from tests.unit import migration
 
 LATER = 'written on b, and not flushed'
-
-
-class Crash:
-    """Ends a node's process at its n-th change."""
-
-    def __init__(self, node: cloud.Node, crash: typing.Callable[[], None],
-                 at: int) -> None:
-        self._node = node
-        self._crash = crash
-        self._left = at
-        self.where: str | None = None
-
-    def __call__(self, call: ports.Call) -> None:
-        if call.reads or self.where or call.node != self._node.name:
-            return
-        if not self._left:
-            self.where = str(call)
-            self._crash()
-        self._left -= 1
 
 
 class Case(base.CloudTestCase):
@@ -257,14 +239,14 @@ class HydratingTest(Case):
             self.b.kill()
             process = type(self.b.process)(self.b)
             self.b.process = process
-            crash = Crash(self.b, getattr(self.b, how), at)
-            self.cloud.before = crash
+            bomb = Bomb(getattr(self.b, how), at, by=self.b.name)
+            self.cloud.before = bomb
             try:
                 deactivation.deactivate(process.world)
             except ports.Killed:
                 pass
             self.cloud.before = lambda call: None
-            with self.subTest(at=crash.where):
+            with self.subTest(at=bomb.where):
                 self.activate(self.b)
                 for name, found in self.b.mapper.mapped.items():
                     if '-source-' in name:
@@ -279,7 +261,7 @@ class HydratingTest(Case):
                     self.cloud.settle(3)
                 self.b.kill()
                 self.assert_ends_well()
-            more = crash.where is not None
+            more = bomb.where is not None
             at += 1
             self.cloud.db.close()
             self.build()

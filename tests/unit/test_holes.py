@@ -39,12 +39,9 @@ class HoleTestCase(base.CloudTestCase):
         return self.b.group.volumes[names.data_lv(
             self.cloud.row(self.volume).lv)]
 
-    def fates(self, request: str, *fates: Fate) -> None:
-        """What becomes of the next messages of a kind."""
-        coming = iter(fates)
-        self.cloud.fate = lambda message: (
-            next(coming, Fate.ARRIVES) if message.request == request
-            else Fate.ARRIVES)
+    def lose_metadata_lv(self) -> None:
+        name, = (name for name in self.b.group.volumes if 'meta' in name)
+        del self.b.group.volumes[name]
 
     def lent_tags(self) -> list[str]:
         return [tag for lv in self.a.group.volumes.values()
@@ -184,9 +181,7 @@ class ProofTest(HoleTestCase):
         self.relocated()
         self.cloud.settle(1)
         self.b.lose_power()
-        for name in [name for name in self.b.group.volumes
-                     if 'meta' in name]:
-            del self.b.group.volumes[name]
+        self.lose_metadata_lv()
         self.cloud.restart()
         self.cloud.settle(5)
         self.assertEqual([names.data_lv(self.cloud.row(self.volume).lv)],
@@ -198,9 +193,7 @@ class ProofTest(HoleTestCase):
         attachment, _ = self.relocated()
         self.cloud.settle(1)
         self.b.lose_power()
-        for name in [name for name in self.b.group.volumes
-                     if 'meta' in name]:
-            del self.b.group.volumes[name]
+        self.lose_metadata_lv()
         self.cloud.restart()
         self.cloud.detach(self.volume, attachment, self.b)
 

@@ -21,7 +21,6 @@ from tests.unit import base
 PAGES = pathlib.Path(__file__).resolve().parents[2] / 'doc/source/install'
 FILES = PAGES / 'files'
 KOLLA = FILES / 'kolla-ansible'
-OSA = FILES / 'openstack-ansible'
 YAML = sorted(path.relative_to(FILES) for path in FILES.rglob('*.yml'))
 PLAYBOOKS = ('kolla-ansible/host.yml',
              'openstack-ansible/cinder-dmclone.yml')

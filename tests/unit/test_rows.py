@@ -14,8 +14,8 @@ from oslo_db import exception as db_exc
 from oslo_serialization import jsonutils
 
 from cinder_dmclone.database import changes
-from cinder_dmclone.database import provider_id
 from cinder_dmclone.database.provider_id import ProviderId
+from cinder_dmclone.database import record
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import volumes
 from cinder_dmclone import deadlines
@@ -363,4 +363,4 @@ class SchemaTest(RowsTestCase):
 
     def test_provider_id_fits_the_column(self) -> None:
         column = models.Volume.__table__.c.provider_id
-        self.assertEqual(column.type.length, provider_id.LONGEST)
+        self.assertEqual(column.type.length, record.LONGEST)

@@ -12,7 +12,7 @@ from oslo_db import exception as db_exc
 
 from cinder_dmclone.database import changes
 from cinder_dmclone.database import pin_record
-from cinder_dmclone.database import provider_id
+from cinder_dmclone.database import record
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import snapshots
 from cinder_dmclone import exceptions
@@ -30,10 +30,10 @@ PinRecord = pin_record.PinRecord
 class RecordTest(base.TestCase):
 
     def test_round_trip(self) -> None:
-        for record in (PinRecord(0), PinRecord(7),
+        for pinned in (PinRecord(0), PinRecord(7),
                        PinRecord(1, Location(
                            NodeName('h@b'), LvUuid(str(uuid.uuid4()))))):
-            self.assertEqual(record, PinRecord.parse(str(record)))
+            self.assertEqual(pinned, PinRecord.parse(str(pinned)))
 
     def test_nonsense(self) -> None:
         for text in ('x', ';at=a/b', '1;at=', '1;at=a', '1;from=a/b', '-1',
@@ -48,7 +48,7 @@ class RecordTest(base.TestCase):
 
     def test_limit_of_the_column(self) -> None:
         column = models.Snapshot.__table__.c.provider_id
-        self.assertEqual(column.type.length, provider_id.LONGEST)
+        self.assertEqual(column.type.length, record.LONGEST)
         self.assertRaises(exceptions.CorruptRecord, str,
                           PinRecord(1, Location(NodeName('n' * 250),
                                                 LvUuid('lv'))))

@@ -9,32 +9,11 @@ attach call is repeated until it succeeds, then the server writes.
 
 from __future__ import annotations
 
-import typing
-
 from tests.unit import base
+from tests.unit.fake.bomb import Bomb
 from tests.unit.fake import ports
 
 LATER = 'written on b'
-
-
-class Bomb:
-    """Crashes a node at the n-th change that anybody makes."""
-
-    def __init__(self, crash: typing.Callable[[], None], at: int,
-                 ports_: tuple[str, ...]) -> None:
-        self._crash = crash
-        self._ports = ports_
-        self._left = at
-        self.where: str | None = None
-
-    def __call__(self, call: ports.Call) -> None:
-        if call.reads or self.where or (
-                self._ports and call.port not in self._ports):
-            return
-        if not self._left:
-            self.where = str(call)
-            self._crash()
-        self._left -= 1
 
 
 class CrashTest(base.CloudTestCase):

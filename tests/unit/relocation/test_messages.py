@@ -18,13 +18,6 @@ Fate = ports.Fate
 
 class MessageTest(base.CloudTestCase):
 
-    def fates(self, request: str, *fates: Fate) -> None:
-        """What becomes of the next messages of a kind."""
-        coming = iter(fates)
-        self.cloud.fate = lambda message: (
-            next(coming, Fate.ARRIVES) if message.request == request
-            else Fate.ARRIVES)
-
     def test_prepare_twice_is_one_copy(self) -> None:
         """H6: a duplicated message gets the same answer."""
         self.fates('Prepare', Fate.TWICE)

@@ -9,6 +9,7 @@ import typing
 import uuid
 
 from tests.unit import base
+from tests.unit.fake.bomb import Bomb
 from tests.unit.fake import cloud
 from tests.unit.fake import ports
 
@@ -311,7 +312,7 @@ class CrashTest(ManageTestCase):
                     scenario(lambda: setattr(self.cloud, 'before', bomb))
                 self.cloud.db.close()
                 self.build()
-                if not bomb.gone_off:
+                if not bomb.where:
                     break
             self.assertGreater(at, 3)
 
@@ -400,20 +401,3 @@ class CrashTest(ManageTestCase):
         self.assertEqual(not renamed, bool(self.a.erased))
         self.assertEqual(renamed, f'unmanaged-{self.volume}'
                          in self.a.group.volumes)
-
-
-class Bomb:
-    """Crashes a node at its n-th change, once."""
-
-    def __init__(self, crash: typing.Callable[[], None], at: int) -> None:
-        self._crash = crash
-        self._left = at
-        self.gone_off = False
-
-    def __call__(self, call: ports.Call) -> None:
-        if call.reads or self.gone_off:
-            return
-        if not self._left:
-            self.gone_off = True
-            self._crash()
-        self._left -= 1

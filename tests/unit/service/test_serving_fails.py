@@ -17,9 +17,9 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.host.iscsi import targets
 from cinder_dmclone.service import connections
 from tests.unit import base
+from tests.unit.fake.bomb import Bomb
 from tests.unit.fake import iscsi
 from tests.unit.fake import ports
-from tests.unit.relocation import test_crashes
 
 Ensure = typing.Callable[[iscsi.Targets, targets.Export], None]
 
@@ -133,8 +133,7 @@ class CrashTest(FailureTest):
     def every_crash(self, crash: str, hook: str) -> None:
         at, crashed = 0, True
         while crashed:
-            bomb = test_crashes.Bomb(getattr(self.a, crash), at,
-                                     ('dm', 'targets'))
+            bomb = Bomb(getattr(self.a, crash), at, ('dm', 'targets'))
             attachment = self.cloud.reserve(self.volume)
             setattr(self.cloud, hook, bomb)
             with self.failing(half_made()), contextlib.suppress(
