@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of everything the driver makes: LVs, dm devices, targets.
 
-A name is derived from the uuid of the data LV (``volume.name_id``), never
-from the volume's id: Cinder's generic migration exchanges ids between rows,
-an LV's uuid is used once and never again.
+A name of ours is derived from the uuid of the data LV (``volume.name_id``),
+and never from the volume's id alone: Cinder's generic migration exchanges ids
+between rows, an LV's uuid is used once and never again.
 
 The privileged daemon loads this module: it must not load Cinder itself.
 """
@@ -50,7 +50,7 @@ class Kind(enum.Enum):
 
     FRONT = 'front'    # what a server opens
     LOAN = 'loan'      # read-only, exported to one borrower
-    VIEW = 'view'      # read-only, for a backup or an upload
+    VIEW = 'view'      # read-only, for a backup, an upload, a migration
     SERVE = 'serve'    # read-write, exported in place
     IO = 'io'          # read-write, opened by this node's own services
     CLONE = 'clone'

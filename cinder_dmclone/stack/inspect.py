@@ -40,7 +40,7 @@ def refresh(host: Host, lv: LvUuid) -> Stack:
 
 
 def _collect(host: Host, only: LvUuid | None) -> dict[LvUuid, Stack]:
-    """Units without their disks.
+    """Stacks without their disks.
 
     :param only: the LV to look at; all if None
     """
@@ -168,7 +168,7 @@ def _collect_exports(host: Host,
 def _with_disks(
         disks: typing.Callable[[], dict[str, sessions.Disk | None]],
         stacks: dict[LvUuid, Stack]) -> dict[LvUuid, Stack]:
-    """Units with the disks of those that hydrate, asked for once."""
+    """Stacks with the disks of those that hydrate, asked for once."""
     sources = {lv: stack.tags.source for lv, stack in stacks.items()
                if stack.tags.source and not stack.tags.source.local}
     found = disks() if sources else {}
