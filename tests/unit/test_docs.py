@@ -22,7 +22,8 @@ _TEST = re.compile(r'^ +def (test_\w+)', re.MULTILINE)
 _NAMED = re.compile(r'``(test_\w+(?:\.test_\w+)?)``')
 # Pages that take a reader through the code, and what they name: a file, a
 # folder, or something in the code.
-_GUIDES = ('code', 'recipes', 'words')
+_GUIDES = ('code', 'design', 'power', 'recipes', 'simulation', 'states',
+           'words')
 _FILE = re.compile(r'``([\w./-]+(?:\.py|/))``')
 _CODE = re.compile(r'``(?:\w+\.)*([A-Za-z_]\w+)``')
 # A schedule that broke the first draft of the protocol. H101 and the like are
