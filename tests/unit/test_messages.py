@@ -26,17 +26,12 @@ SOURCES: dict[str, set[str]] = {
     'privileged/iscsi.py': {'initiator_name'},
     'privileged/lio.py': {'_rtslib', '_exclusive'},
 }
-# The texts that an LV is reported or waits with, and of exceptions that end
-# up there.
+# The texts that an LV is reported or waits with.
 LOGGED: dict[str, set[str]] = {
     'reconcile/hindrances.py': {'failed'},
     'reconcile/loans.py': {'_doubt', '_kept'},
     'reconcile/offers.py': {'hindrance'},
 }
-REPORTED = ('CorruptRecord', 'LaterFormat', 'CopyUnusable', 'CommandFailed',
-            'CommandTimeout', 'NotBegun', 'NodeLate', 'LoginFailed',
-            'SourceMismatch', 'PeerUnreachable', 'PeerRefused',
-            'VolumeLocked', 'DatabaseAway', 'TableRefused')
 # nova-scheduler's log has a page of its own.
 NOT_OURS = 'cinder_dmclone/nova'
 # What a sentence is at least; others are names and parts of one.
@@ -70,8 +65,10 @@ def logged() -> typing.Iterator[str]:
 
 def _said(node: ast.AST) -> typing.Iterator[ast.AST]:
     """What a call logs, or decides to; the message of an exception."""
-    if isinstance(node, ast.ClassDef) and node.name in REPORTED:
-        yield from (part for part in node.body if isinstance(part, ast.Assign))
+    if isinstance(node, ast.ClassDef):
+        yield from (part.value for part in node.body
+                    if isinstance(part, ast.Assign)
+                    and ast.unparse(part.targets[0]) == 'message')
     if isinstance(node, ast.Call):
         called = ast.unparse(node.func)
         if called in ('LOG.warning', 'LOG.error', 'LOG.exception'):
