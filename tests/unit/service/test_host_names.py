@@ -149,6 +149,7 @@ class AnnouncementTest(base.CloudTestCase):
             driver.DMCloneVolumeDriver)
         service._loop, service._service = mock.Mock(), mock.Mock()
         service._world = self.b.process.world
+        service.configuration = mock.Mock(dmclone_metrics_port=None)
         with (mock.patch.object(endpoint, 'serve'),
               mock.patch.object(uevents, 'listen')):
             service.set_initialized()
