@@ -16,6 +16,7 @@ long kernel, iscsid, LVM and udev take is told where they are asked
      |   +- 25  PREPARE              the home node, for the copy to be built
      |   |   +- 15  LOGIN            the borrower, for its lender
      |   +- 10  QUERY                a node that asks another a question
+     |   +- 10  HYDRATES             a second server, for what hydrates
      |   +-  5  ROW                  a change, for a row that another
      |   |                           transaction has locked
      |   +-  5  SETTLE               a change whose answer was lost
@@ -36,6 +37,8 @@ QUERY_PART = 10 / 60
 # A part of a call (``Settings.budget``): the rest is for sealing, the commit,
 # and for undoing.
 PREPARE_PART = 25 / 45
+# The same, for one more try after it.
+HYDRATES_PART = 10 / 45
 
 LOGIN_SECONDS = 15.0
 LOCK_SECONDS = 5.0

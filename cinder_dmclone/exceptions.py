@@ -154,6 +154,10 @@ class LiveMigrated(CannotServe):
     """Its server is being live-migrated: that ends by itself."""
 
 
+class Hydrates(CannotServe):
+    """It has not hydrated yet: that ends by itself."""
+
+
 class NoSnapshot(DMCloneException):
     message = ("Volume %(volume)s on %(node)s is not made a snapshot: "
                "%(reason)s. Nothing was changed.")

@@ -70,6 +70,7 @@ class Row(record.Recorded):
 
     :ivar host: None while Cinder looks for one
     :ivar size: in GiB
+    :ivar multiattach: whether several servers may have it at the same time
     """
 
     id: VolumeId
@@ -82,6 +83,7 @@ class Row(record.Recorded):
     deleted: bool
     project: str | None = None
     attachments: tuple[Attachment, ...] = ()
+    multiattach: bool = False
 
     @property
     def node(self) -> NodeName:
@@ -133,6 +135,16 @@ class Row(record.Recorded):
         return tuple(sorted(found, key=lambda a: not a.attached))
 
     @property
+    def shared(self) -> bool:
+        """Whether several servers have it, or wait for it."""
+        return self.multiattach and len(_servers(self.attachments)) > 1
+
+    @property
+    def servers(self) -> set[str]:
+        """Those that it is connected to."""
+        return _servers(a for a in self.attachments if a.connected)
+
+    @property
     def offer(self) -> Location | None:
         return self.record.offer
 
@@ -154,6 +166,11 @@ class Row(record.Recorded):
     def attachment(self, attachment_id: str) -> Attachment | None:
         return next((a for a in self.attachments if a.id == attachment_id),
                     None)
+
+
+def _servers(attachments: typing.Iterable[Attachment]) -> set[str]:
+    """Of which servers they are; one that is of none counts by itself."""
+    return {found.instance or found.id for found in attachments}
 
 
 class Purpose:

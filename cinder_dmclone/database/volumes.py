@@ -127,7 +127,8 @@ class RowStore:
             found = session.query(
                 volume.id, volume.host, volume._name_id, volume.size,
                 volume.status, volume.migration_status, volume.provider_id,
-                volume.deleted, volume.project_id).filter(condition).all()
+                volume.deleted, volume.project_id,
+                volume.multiattach).filter(condition).all()
             attachments = session.query(
                 attachment.volume_id, attachment.id,
                 attachment.attach_status, attachment.instance_uuid,
@@ -143,7 +144,8 @@ class RowStore:
             migration_status=row.migration_status,
             provider_id=row.provider_id, deleted=bool(row.deleted),
             project=row.project_id,
-            attachments=tuple(by_volume.get(row.id, ()))) for row in found]
+            attachments=tuple(by_volume.get(row.id, ())),
+            multiattach=bool(row.multiattach)) for row in found]
 
     def offer(self, row: rows.Row, copy: Location,
               purpose: rows.Purpose) -> rows.Row:

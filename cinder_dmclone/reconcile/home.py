@@ -164,7 +164,8 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     make, drop = set(), set()
     if row.connected_at(host):
         make.add(front)
-    elif not row.attachments:
+    elif not row.attachments or row.multiattach and all(
+            a.connected for a in row.attachments):
         # Also one that this node made under another name of its own.
         drop.update(stack.of_kind(names.Kind.FRONT))
     remote = {a.initiator for a in row.attachments
@@ -211,7 +212,10 @@ def _in_place(attachment: rows.Attachment, row: rows.Row, host: str) -> bool:
         return False
     if attachment.kind:
         return attachment.kind == 'iscsi'
-    # Not written down yet. A server that is here, too, migrates.
+    # Not written down yet. A server that is here, too, migrates: with an
+    # offer, unless others have the volume as well.
+    if row.multiattach and not row.offer:
+        return True
     here = {a.instance for a in row.connected_at(host)} - {None}
     return attachment.instance not in here
 

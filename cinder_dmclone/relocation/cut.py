@@ -100,8 +100,7 @@ def _require_possible(world: World, row: rows.Row, stack: Stack) -> None:
         raise _cannot(world, row, 'its devices are not put together')
     writers = stack.of_kind(*names.WRITERS)
     if len(writers) > 1:
-        raise _cannot(world, row, f'{" and ".join(map(str, writers))} write '
-                      'it at the same time')
+        raise _cannot(world, row, _several(writers))
     if writers and stack.tags.source and not stack.has_path:
         raise _cannot(world, row, f'its lender {stack.tags.source.node} is '
                       'away: a server that waits for it cannot be led over')
@@ -113,6 +112,14 @@ def _require_possible(world: World, row: rows.Row, stack: Stack) -> None:
     if reason:
         raise _cannot(world, row, reason)
     room.require(world.host, world.host.group.report(), stack.data.size)
+
+
+def _several(writers: list[names.DeviceName]) -> str:
+    kinds = {writer.kind for writer in writers}
+    if {names.Kind.FRONT, names.Kind.SERVE} <= kinds:
+        return ('several servers have it, on this node and over iSCSI. '
+                'Detach it from those on one side, and try again')
+    return f'{" and ".join(map(str, writers))} write it at the same time'
 
 
 def _cannot(world: World, row: rows.Row, reason: str) -> exceptions.CannotCut:

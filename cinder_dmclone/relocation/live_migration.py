@@ -86,6 +86,10 @@ def hand_over(world: World, row: rows.Row, copy: Location,
         raise exceptions.CannotRelocate(
             volume=row.id, node=world.settings.node, peer=copy.node,
             reason=f'{copy} is not offered to a server that may be there')
+    if len(row.servers) > 1:
+        raise exceptions.CannotRelocate(
+            volume=row.id, node=world.settings.node, peer=copy.node,
+            reason='another server has it, too')
     purpose = rows.LiveMigration(attachment.id)
     lender.seal(world, row, purpose, copy.node)
     coordinator.commit(world, row, pool, purpose)

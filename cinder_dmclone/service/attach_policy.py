@@ -48,9 +48,10 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     A volume moves only for a server: an attachment that waits for this
     connector, in a volume that nothing else works on; while something does, a
     server on a peer is refused: served over iSCSI it could not be
-    live-migrated later. Backups, image copies, generic migration and Glance
-    are told apart by their not having such an attachment (a connector's host
-    alone says nothing, they run on compute nodes too).
+    live-migrated later. One that several servers have, or wait for, stays and
+    is served from where it is. Backups, image copies, generic migration and
+    Glance are told apart by their not having such an attachment (a
+    connector's host alone says nothing, they run on compute nodes too).
 
     :param peer: the node on the connector's host, if it has this backend
     :param misnamed: if there is none, the node that the connector's initiator
@@ -67,14 +68,20 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
         return Placement(How.REFUSE, why=f'its status is {row.status}')
     if waiting is not None and waiting.instance is not None:
         if peer:
-            return _for_server(row, waiting, peer, peer_up, host)
-        if misnamed and not _own_service(row, misnamed, host):
+            found = _for_server(row, waiting, peer, peer_up, host)
+            if found.how is not How.ISCSI:
+                return found
+        elif misnamed and not _own_service(row, misnamed, host):
             return Placement(How.REFUSE, why=_two_names(asking, misnamed))
     if not connector.get('initiator'):
-        return Placement(
-            How.REFUSE, why=f'host {asking} has no cinder-volume service '
-            'of this backend, and its connector names no iSCSI initiator')
+        return Placement(How.REFUSE, why=_unreached(asking, peer))
     return Placement(How.ISCSI)
+
+
+def _unreached(asking: str | None, peer: NodeName | None) -> str:
+    why = ('several servers have it, or wait for it' if peer else
+           f'host {asking} has no cinder-volume service of this backend')
+    return f'{why}, and its connector names no iSCSI initiator'
 
 
 def only_reads(row: rows.Row) -> bool:
@@ -84,6 +91,49 @@ def only_reads(row: rows.Row) -> bool:
     (``backup_use_temp_snapshot``).
     """
     return row.is_read and not row.attachments
+
+
+def mixes(how: How, row: rows.Row, here: bool, elsewhere: bool) -> str:
+    """Why a server cannot have a volume that hydrates; '' if it can.
+
+    The servers of one are either on its node or all elsewhere. With the
+    lender away, reads of what has not arrived wait for those, and must not
+    wait for these in the iSCSI target: nobody could log in to any of the
+    node's.
+
+    :param here: whether a server on the volume's node has been given it
+    :param elsewhere: whether it is served over iSCSI
+    """
+    where = {How.FRONT: 'over iSCSI' * (elsewhere and not here),
+             How.ISCSI: 'on this node' * (here and not elsewhere)}.get(how)
+    if not where or not row.multiattach:
+        return ''
+    return (f'it hydrates, and another server has it {where}: try again when '
+            'it has hydrated (cinder-dmclone status shows how far that is)')
+
+
+def goes_on(row: rows.Row, connector: typing.Mapping[str, typing.Any],
+            host: str) -> bool:
+    """Whether others need what one of the attachments was given.
+
+    Cinder ends connections by their connector. Who waits may have got his
+    answer already, which the manager has yet to write down: the reconciler
+    takes away what nobody needs then.
+
+    :param connector: that of an attachment that ends
+    """
+    asking = connector.get('host')
+    if asking == host:
+        same = row.connected_at(host)
+    else:
+        initiator = (connector.get('initiator') or '').lower()
+        same = tuple(a for a in row.attachments
+                     if a.connected and a.host != host
+                     and a.initiator == initiator)
+    servers = {a.instance for a in same}
+    return len(same) > 1 or row.multiattach and any(
+        not a.connected and a.instance not in servers
+        for a in row.attachments)
 
 
 def without_moving(found: Placement,
@@ -121,6 +171,8 @@ def _for_server(row: rows.Row, waiting: rows.Attachment, peer: NodeName,
     others = [a for a in row.attachments if a.id != waiting.id
               and not _left_behind(a, waiting)]
     live = bool(others) and _migrates(others, waiting, host)
+    if others and not live and row.multiattach:
+        return Placement(How.ISCSI)
     if others and not live:
         return Placement(How.REFUSE, why=_occupied(others, waiting, host))
     if not peer_up:

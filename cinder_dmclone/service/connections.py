@@ -11,6 +11,7 @@ from cinder import context as cinder_context
 from oslo_log import log as logging
 
 from cinder_dmclone.database import rows
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
@@ -35,10 +36,20 @@ def connect(service: Service, volume_id: VolumeId,
             connector: Connector) -> dict[str, typing.Any]:
     """Serve a connector; returns Cinder's connection info.
 
-    A retry waits for the attempt that runs and gets its result.
+    A retry waits for the attempt that runs and gets its result. What waits
+    for the end of a hydration waits without the lock.
     """
-    return service.at_home(messages.Connect(volume_id, connector),
-                           connect_here)
+    clock, settings = service.world.clock, service.world.settings
+    deadline = clock.monotonic() + settings.budget * deadlines.HYDRATES_PART
+    while True:
+        try:
+            return service.at_home(messages.Connect(volume_id, connector),
+                                   connect_here)
+        except exceptions.Hydrates as error:
+            if clock.monotonic() >= deadline:
+                _tell_user(service.row(volume_id), error)
+                raise
+        clock.sleep(schedule.SOONEST)
 
 
 def disconnect(service: Service, volume_id: VolumeId,
@@ -79,12 +90,13 @@ def _serve(service: Service, row: rows.Row, stack: state.Stack,
             return _relocate(service, row, found)
         except exceptions.HasToStay as error:
             found = _in_place(service, row, found, connector, error)
-    if found.how is not How.FRONT:
+    if found.how is not How.FRONT or row.shared:
         service.require_unoffered(row)
     if stack.data is None or (stack.tags.source and not stack.assembled):
         raise exceptions.CannotServe(
             volume=row.id, node=service.node, reason='its devices cannot '
             'be put together; see the log of cinder-volume there')
+    _require_unmixed(service, row, stack, found.how)
     host = service.host
     if attach_policy.only_reads(row):
         return exports.view(host, stack, row.id, None
@@ -113,6 +125,19 @@ def _place(service: Service, row: rows.Row,
     misnamed = (peers.node_with(initiator) if initiator and asking
                 and asking != host and not peer else None)
     return attach_policy.place(row, connector, host, peer, peer_up, misnamed)
+
+
+def _require_unmixed(service: Service, row: rows.Row, stack: state.Stack,
+                     how: How) -> None:
+    """
+    :raises Hydrates: if other servers have to have a volume in another way
+    """
+    why = attach_policy.mixes(
+        how, row, here=bool(stack.of_kind(names.Kind.FRONT)),
+        elsewhere=bool(stack.of_kind(names.Kind.SERVE)))
+    if stack.tags.source and why:
+        raise exceptions.Hydrates(volume=row.id, node=service.node,
+                                  reason=why)
 
 
 def _in_place(service: Service, row: rows.Row,
@@ -197,18 +222,17 @@ def _drop(service: Service, row: rows.Row, stack: state.Stack,
         exports.unview(host, stack, row.id,
                        (connector or {}).get('initiator'))
         return False
+    if connector is not None and attach_policy.goes_on(row, connector, here):
+        return True
     shared = False
     if connector is None or connector.get('host') != here:
         initiator = (connector or {}).get('initiator')
         if connector is None or initiator:
             shared = exports.unexport(host, stack, initiator)
     if connector is None or connector.get('host') == here:
-        mine = row.connected_at(here)
-        if connector is not None and len(mine) > 1:
-            return True
         for front in stack.of_kind(names.Kind.FRONT):
             host.dm.remove(str(front))
-        if not mine:
+        if not row.connected_at(here):
             host.dm.remove(str(names.local_io(stack.known_as)))
     return shared
 

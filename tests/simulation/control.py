@@ -114,10 +114,12 @@ class Api:
         row = self.tables.volumes[self.volume]
         mine = any(found['instance_uuid'] == instance
                    for found in self.tables.attachments_of(self.volume))
-        if row['deleted'] or (not mine and row['status'] not in (
-                'available', 'downloading')):
+        free = ['available', 'downloading']
+        if row['multiattach']:
+            free.append('in-use')
+        if row['deleted'] or (not mine and row['status'] not in free):
             raise Refused(f'reserve: the volume is {row["status"]}')
-        if not mine:
+        if row['status'] in free and (row['multiattach'] or not mine):
             row['status'] = 'reserved'
         return self.tables.attachment(self.volume, instance_uuid=instance)
 
@@ -151,6 +153,8 @@ class Api:
             self.asked[attachment] = node
         info = self.call('connect', manager, once)
         # The API writes that down, the manager the connector.
+        if self.tables.volumes[self.volume]['multiattach']:
+            self.cloud.take_time()
         self.tables.update_attachment(
             attachment, connection_info=jsonutils.dumps(info))
         return info

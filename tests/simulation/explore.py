@@ -67,6 +67,15 @@ def pairs() -> typing.Iterator[str]:
                 yield f'pair/{state}/{one}/{other}/{number}'
 
 
+def shared_pairs() -> typing.Iterator[str]:
+    """The same about a volume that two servers may have."""
+    for state in stories.SHARED_STATES:
+        for one, other in itertools.combinations_with_replacement(
+                stories.SHARED_CALLS, 2):
+            for number in range(PAIR_TRIES):
+                yield f'share/{state}/{one}/{other}/{number}'
+
+
 def seeds(first: int) -> typing.Iterator[str]:
     """Schedules in which everything is left to chance."""
     for seed in itertools.count(first):
@@ -93,8 +102,9 @@ def spec(name: str) -> Spec:
         case 'message', story, fate, number:
             return Spec(name, stories.BASE[story], faults.Plan(
                 fates={int(number): ports.Fate[fate]}))
-        case 'pair', state, one, other, _:
-            return Spec(name, stories.pair(state, one, other),
+        case 'pair' | 'share', state, one, other, _:
+            make = stories.pair if kind == 'pair' else stories.shared_pair
+            return Spec(name, make(state, one, other),
                         switch=PAIR_SWITCH, slowness=PAIR_SLOWNESS)
     raise ValueError(f'no schedule is called {name}')
 

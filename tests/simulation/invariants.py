@@ -10,6 +10,7 @@ from cinder_dmclone import names
 from cinder_dmclone.stack import lv_tags
 from tests.simulation import cloud as cloud_module
 from tests.simulation import leads
+from tests.simulation import outside
 from tests.simulation import truth as truth_module
 from tests.unit.fake import mapped
 from tests.unit.fake import ports
@@ -28,9 +29,14 @@ class Watch:
     """Looks at everything after each change."""
 
     def __init__(self, cloud: cloud_module.Cloud,
-                 truth: truth_module.Truth) -> None:
+                 truth: truth_module.Truth, strict: bool = False) -> None:
+        """
+        :param strict: whether nobody repeats a request that was carried out:
+            it would end what he was given since
+        """
         self.cloud = cloud
         self.truth = truth
+        self.strict = strict
         cloud.changed = self.changed
         cloud.power_cut = self.power_cut
         cloud.activated = self.activated
@@ -39,16 +45,19 @@ class Watch:
         self._node = cloud.row(truth.volume).node
         self._offer: Location | None = None
         self._disturbed = 0.0
+        self._admitted: set[outside.Served] = set()
 
     def changed(self, call: ports.Call) -> None:
         if self.cloud.complaints:
             raise Violation('kernel', self.cloud.complaints[0])
         self._check_targets()
+        self._check_clients(call)
         if call.port in _STORAGE:
             self.check()
 
     def row_changed(self) -> None:
         row = self.cloud.row(self.truth.volume)
+        self._check_shared(row)
         if (row.status == 'reverting' and row.generation > self._generation
                 and self.truth.revert):
             self.truth.revert.commit()
@@ -70,6 +79,16 @@ class Watch:
             raise Violation('I4 purpose', f'it moved for nobody: {row}')
         self._generation, self._node = row.generation, row.node
         self._highest = max(self._highest, row.generation)
+
+    def _check_shared(self, row: rows.Row) -> None:
+        """What several servers have goes nowhere."""
+        servers = {found.instance for found in row.attachments
+                   if found.connected}
+        offered = row.offer if row.offer != self._offer else None
+        if len(servers) > 1 and not self.cloud.tables.real and (
+                row.node != self._node
+                or offered and offered.node != row.node):
+            raise Violation('I14 shared', f'{servers} have it: {row}')
 
     def _check_room(self, row: rows.Row) -> None:
         assert row.offer
@@ -106,6 +125,17 @@ class Watch:
                         and now - since > WEDGED_SECONDS):
                     raise Violation('I6 wedged', f'{text} on {node.name} '
                                     'lends and waits for its own lender')
+
+    def _check_clients(self, call: ports.Call) -> None:
+        """Who is served while others come and go is never cut off."""
+        admitted = {client for client in self.cloud.clients
+                    if client.admitted}
+        lost = {client for client in self._admitted - admitted
+                if client in self.cloud.clients and client.alive}
+        self._admitted = admitted
+        if lost and call.port == 'targets' and self.strict and (
+                not self.truth.meddled):
+            raise Violation('I6 cut off', f'{call}: {lost.pop().initiator}')
 
     def _lends(self, node: cloud_module.Node, lv: str) -> bool:
         return any(lv in export.device and self.cloud.logged_in(node, iqn)

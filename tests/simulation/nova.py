@@ -106,7 +106,7 @@ class Nova:
         on as well, because the destination's answer was lost.
         """
         old, first = self.server, self.attachment
-        if not old or not first or not old.alive or old.node is node:
+        if not old or not first or not old.alive or old.host is node:
             raise Refused('no server to migrate')
         kernel = node.kernel
         attachment = self.api.tables.attachment(
@@ -175,7 +175,7 @@ class Nova:
         if not server.admitted:
             server.close()
             if server.node.process.alive and server.node.up and (
-                    not self.truth.meddled):
+                    not self.truth.meddled and not server.parted):
                 raise Violation('I6 device', f'{server.node.name} serves '
                                 f'nothing to {server.initiator}')
             raise Refused('no answer from the target')
@@ -223,6 +223,18 @@ class Nova:
             for what in (server.read, server.write):
                 self.scheduler.spawn(f'server on {server.node.host}',
                                      self._one, what, number)
+
+    def write_some(self, numbers: typing.Iterable[int]) -> None:
+        """Write these regions, one after the other."""
+        for number in numbers:
+            if self.server and self.server.running:
+                self.server.write(number)
+
+    def read_all(self) -> None:
+        """What others write it sees, too."""
+        for number in range(len(self.truth.regions)):
+            if self.server and self.server.running:
+                self.server.read(number)
 
     def flush(self) -> None:
         if self.server and self.server.running:

@@ -47,6 +47,8 @@ class Served(server.Server):
     def __init__(self, truth: truth_module.Truth, client: Host,
                  data: dict[str, typing.Any]) -> None:
         self.client = client
+        # After a boot it is another one.
+        self._power = client.kernel
         self.initiator = client.connector['initiator']
         self._iqn = data['target_iqn']
         self._grant = targets.Grant(self.initiator, data['auth_username'],
@@ -66,8 +68,12 @@ class Served(server.Server):
         self.truth.cloud.clients.remove(self)
 
     @property
+    def host(self) -> Host:
+        return self.client
+
+    @property
     def alive(self) -> bool:
-        return self.client.kernel.alive
+        return self._power.alive
 
     def logged_in(self, node: cloud_module.Node, iqn: str) -> bool:
         """Whether this is a session of a node's target."""
@@ -80,6 +86,13 @@ class Served(server.Server):
         export = self.node.targets.exports.get(self._iqn)
         return bool(export and self.node.up and self._grant in export.grants)
 
+    @property
+    def parted(self) -> bool:
+        """Whether the network is in the way of a peer."""
+        name = getattr(self.client, 'name', None)
+        return name is not None and frozenset(
+            (name, self.node.name)) in self.truth.cloud.cut
+
     def discard(self, number: int) -> bool:
         """It is not offered."""
         return False
@@ -89,6 +102,9 @@ class Served(server.Server):
         self._undisturbed = self.truth.cloud.clock.monotonic()
 
         def reach() -> None:
+            if self.parted:
+                self._undisturbed = self.truth.cloud.clock.monotonic()
+                raise mapped.Queued()
             if not self.admitted:
                 if self.truth.meddled or self.here in self.truth.lost:
                     raise mapped.Failed('there is no such target any more')

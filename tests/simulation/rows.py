@@ -118,7 +118,8 @@ class Tables:
             'id': volume_id, 'host': host, '_name_id': None, 'size': 1,
             'status': 'creating', 'migration_status': None,
             'provider_id': None, 'deleted': False, 'project_id': 'project',
-            'group_id': None, 'consistencygroup_id': None, **values}
+            'group_id': None, 'consistencygroup_id': None,
+            'multiattach': False, **values}
 
     def update(self, volume_id: str, **values: typing.Any) -> None:
         self.volumes[volume_id].update(values)
@@ -169,7 +170,8 @@ class Tables:
             tuple(volumes._attachment(*(a[name] for name in (
                 'id', 'attach_status', 'instance_uuid', 'connector',
                 'connection_info')))
-                for a in self.attachments_of(volume_id)))
+                for a in self.attachments_of(volume_id)),
+            found['multiattach'])
 
 
 class Session:

@@ -169,6 +169,7 @@ class Schedule:
         self.cloud.slowness = self.spec.slowness
         first = next(iter(self.cloud.nodes.values()))
         volume = self.cloud.create(first)
+        self.cloud.tables.update(volume, multiattach=story.multiattach)
         self.truth = truth_module.Truth(self.cloud, volume, first, REGIONS)
         lv = first.group.volumes[names.data_lv(LvUuid(volume))]
         lv.blocks = self.truth.first_data()
@@ -178,7 +179,9 @@ class Schedule:
         self.injector = faults.Injector(self.cloud, self.truth,
                                         self.spec.plan)
         self.api.fate = self.injector.fate
-        self.watch = invariants.Watch(self.cloud, self.truth)
+        self.watch = invariants.Watch(
+            self.cloud, self.truth,
+            strict=story.multiattach and not self.spec.plan.fates)
         if self._tracing:
             changed = self.cloud.changed
 

@@ -14,6 +14,7 @@ from tests.unit.fake import mapped
 
 if typing.TYPE_CHECKING:
     from tests.simulation import cloud as cloud_module
+    from tests.simulation import outside
 
 Violation = truth_module.Violation
 
@@ -50,6 +51,11 @@ class Server:
     @property
     def here(self) -> Location:
         return leads.to(self.node, self.name)
+
+    @property
+    def host(self) -> outside.Host:
+        """Where the server runs."""
+        return self.node
 
     @property
     def alive(self) -> bool:

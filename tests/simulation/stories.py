@@ -23,6 +23,7 @@ class Story:
     :ivar last: how the last node differs from the others
     :ivar serves_the_full: whether a server is served over iSCSI whose node
         has no room
+    :ivar multiattach: whether both servers may have the volume at once
     """
 
     hosts: tuple[str, ...]
@@ -31,6 +32,7 @@ class Story:
     own_metadata: bool = False
     last: tuple[tuple[str, int], ...] = ()
     serves_the_full: bool = False
+    multiattach: bool = False
 
 
 def line(text: str) -> tuple[Step, ...]:
@@ -43,6 +45,11 @@ def base(text: str, *others: str, delete: bool = True) -> Story:
     words = {word for steps in lines for step in steps for word in step}
     return Story(('a', 'b', 'c') if 'c' in words else ('a', 'b'), lines,
                  delete)
+
+
+def shared(text: str, *others: str) -> Story:
+    """A story of two servers that have the volume at the same time."""
+    return dataclasses.replace(base(text, *others), multiattach=True)
 
 
 # A node with other disks, or with room for little more than one volume.
@@ -127,6 +134,29 @@ BASE = {
     'backup reset': base('attach b, wait 30, detach, backup x reset, '
                          'backup b reset'),
     'backup dies': base('backup a dies, backup x dies, attach b'),
+    'two here': shared('attach a, attach2 a, see, detach, see, detach2, '
+                       'attach b, wait 3, detach'),
+    'two': shared('attach a, attach2 b, see, flush, detach, see, attach c, '
+                  'see, detach2, detach, attach b, wait 3'),
+    'two outside': shared('attach x, attach2 a, see, detach, see, detach2, '
+                          'attach b, wait 3'),
+    'two hydrating': shared('attach b, part a b, attach2 c, attach2 b, see, '
+                            'detach2, attach2 c, see, detach, see, detach2'),
+    'two served': shared('attach b, detach, part a b, attach x, attach2 b, '
+                         'attach2 c, wait 500, see, detach2, attach2 b, see, '
+                         'detach'),
+    'two live': shared('attach a, attach2 c, live b success, see, '
+                       'live c early, detach, live2 a success, see, '
+                       'detach2, attach b'),
+    'two live never': shared('attach a, attach2 c, live c never, '
+                             'live b held, see, detach2, detach, attach b, '
+                             'wait 3'),
+    'two offered': shared('attach a, live b success, see, detach2, detach',
+                          'wait 0, attach2 a, see'),
+    'two snap': shared('attach a, fill, attach2 a, snap, see, wait 30, '
+                       'detach2, attach2 b, snap, detach2, snap, see'),
+    'two behind': shared('snap, attach b, wait 30, attach2 a, see, part a b, '
+                         'unsnap, detach2, detach'),
 }
 
 
@@ -145,9 +175,35 @@ CALLS = ('attach a', 'attach b', 'attach2 a', 'attach2 c', 'attach2 x',
          'backup a')
 
 
+# The same about a volume that two servers may have.
+SHARED_STATES = {
+    'new': 'wait 0',
+    'home': 'attach a',
+    'hydrating': 'attach b',
+    'outside': 'attach x',
+    'detached': 'attach b, detach',
+    'here': 'attach a, attach2 a',
+    'two': 'attach a, attach2 b',
+    'pinned': 'attach a, snap, wait 30, attach2 b',
+    'moved': 'attach a, attach2 b, live b success',
+}
+SHARED_CALLS = ('attach a', 'attach b', 'attach2 a', 'attach2 b', 'attach2 x',
+                'detach', 'detach2', 'live b success', 'live c held',
+                'live a early', 'live2 b quiet', 'live2 c success', 'snap',
+                'drop', 'again', 'kill a', 'power b')
+
+
 def pair(state: str, one: str, other: str) -> Story:
-    return base(f'{STATES[state]}, meet, linger, {one}',
-                f'meet, linger, {other}')
+    return base(*_together(STATES[state], one, other))
+
+
+def shared_pair(state: str, one: str, other: str) -> Story:
+    one, other = _together(SHARED_STATES[state], one, other)
+    return shared(f'{one}, see', other)
+
+
+def _together(state: str, one: str, other: str) -> tuple[str, str]:
+    return f'{state}, meet, linger, {one}', f'meet, linger, {other}'
 
 
 def of_seed(choices: random.Random, others: random.Random) -> Story:
@@ -167,7 +223,27 @@ def of_seed(choices: random.Random, others: random.Random) -> Story:
     if others.random() < 0.2:
         return dataclasses.replace(story, lines=tuple(
             tuple(backups.woven(steps, others)) for steps in story.lines))
+    if others.random() < 0.3:
+        return _shared(story, others)
     return story
+
+
+def _shared(story: Story, choices: random.Random) -> Story:
+    """The same with a second server that may have the volume, too."""
+    hosts = (*story.hosts, outside.Outside.host)
+    steps: list[Step] = []
+    for _ in range(choices.choice((2, 4, 8))):
+        what = choices.choice(('attach2', 'attach2', 'detach2', 'live2'))
+        step: Step = (what,)
+        if what == 'live2':
+            step += choices.choice(story.hosts), choices.choice(ENDINGS)
+        elif what == 'attach2':
+            step += (choices.choice(hosts),)
+        steps += [step, ('wait', choices.choice(('0', '1', '7', '60')))]
+        if choices.random() < 0.3:
+            steps.append(('see',))
+    return dataclasses.replace(story, lines=(*story.lines, tuple(steps)),
+                               multiattach=True)
 
 
 def _with_cuts(steps: typing.Iterable[Step],

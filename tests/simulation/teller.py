@@ -77,6 +77,17 @@ class Teller:
     def _detach2(self) -> None:
         self.second.detach()
 
+    def _live2(self, host: str, ending: str) -> None:
+        self.second.live(self._node(host), ending)
+
+    def _see(self) -> None:
+        """Each server sees what both have written."""
+        both = (self.first, self.second)
+        for part, nova in enumerate(both):
+            nova.write_some(range(part, len(self.truth.regions), 2))
+        for nova in both:
+            nova.read_all()
+
     def _drop(self) -> None:
         """A user deletes an attachment, whatever goes on."""
         found = self.api.tables.attachments_of(self.api.volume)
@@ -200,6 +211,8 @@ class Teller:
         if self.unmanaging:
             return self._end_unmanaging()
         self.first.end_unattached()
+        self.second.end_unattached()
+        self.second.check_data()
         self.second.clean_up()
         for found in self.api.tables.attachments_of(self.api.volume):
             if found['id'] != self.first.attachment:

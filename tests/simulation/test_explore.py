@@ -9,6 +9,7 @@ import itertools
 import logging
 import os
 import random
+import re
 import typing
 import unittest
 
@@ -21,6 +22,7 @@ LONG = bool(os.environ.get('DMCLONE_LONG'))
 CRASHES = 1 if LONG else 83
 MESSAGES = 1 if LONG else 4
 PAIRS = 1 if LONG else 5
+SHARED = 1 if LONG else 61
 SEEDS = 20000 if LONG else 300
 # Which part of the schedules this is, and of how many (tools/test --share).
 SHARE, SHARES = map(int, os.environ.get('DMCLONE_SHARE', '1/1').split('/'))
@@ -68,6 +70,9 @@ class ExploreTest(unittest.TestCase):
     def test_every_pair(self) -> None:
         self.explore(self.some(explore.pairs(), PAIRS))
 
+    def test_every_pair_of_two_servers(self) -> None:
+        self.explore(self.some(explore.shared_pairs(), SHARED))
+
     def test_seeds(self) -> None:
         first = random.SystemRandom().randrange(10 ** 9) if LONG else 0
         self.explore(itertools.islice(explore.seeds(first), SEEDS))
@@ -82,6 +87,28 @@ class BaseTest(unittest.TestCase):
                 outcome = explore.undisturbed(story)
                 self.assertIsNone(outcome.violation)
                 self.assertGreater(outcome.changes, 40)
+
+    def test_what_two_servers_are_refused(self) -> None:
+        """All else that they ask for they get."""
+        wanted = {'two hydrating': ['it hydrates'],
+                  'two served': ['it hydrates'],
+                  'two offered': ['live-migrated', 'does not have'],
+                  'two snap': ['several servers have it']}
+        for story, told in stories.BASE.items():
+            if not told.multiattach:
+                continue
+            steps = {step[0] for line in told.lines for step in line}
+            answers = [
+                match[1] for line in explore.describe(
+                    f'base/{story}').splitlines()
+                for step in steps
+                for match in [re.search(rf' story +{step}: (.*)', line)]
+                if match and match[1] != 'done']
+            reasons = wanted.get(story, [])
+            with self.subTest(story):
+                self.assertEqual(len(reasons), len(answers), answers)
+                for reason, answer in zip(reasons, answers):
+                    self.assertIn(reason, answer)
 
     def test_a_schedule_is_the_same_again(self) -> None:
         for name in ('seed/5', 'seed/17', 'pair/attached/detach/again/1'):

@@ -16,6 +16,7 @@ from tests.simulation import planted_loans  # noqa: F401 (plants)
 from tests.simulation import planted_manage  # noqa: F401 (plants)
 from tests.simulation import planted_pins  # noqa: F401 (plants)
 from tests.simulation import planted_reverts  # noqa: F401 (plants)
+from tests.simulation import planted_shared  # noqa: F401 (plants)
 from tests.simulation import planted_views  # noqa: F401 (plants)
 from tests.simulation import test_explore
 

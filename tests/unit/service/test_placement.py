@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 
 from cinder_dmclone.database import rows
@@ -16,9 +17,9 @@ PEER = NodeName('b@x')
 
 
 def row(status: str, *attachments: rows.Attachment,
-        migration: str | None = None) -> rows.Row:
+        migration: str | None = None, multiattach: bool = False) -> rows.Row:
     return rows.Row(VolumeId('v'), 'a@x#pool', None, 1, status, migration,
-                    '1', False, 'project', attachments)
+                    '1', False, 'project', attachments, multiattach)
 
 
 def reserved(id_: str = 'new', instance: str | None = 'server',
@@ -114,6 +115,46 @@ class ServerTest(base.TestCase):
         self.assertIs(How.REFUSE, found.how)
         self.assertIn('down', found.why)
         self.assertIn(PEER, found.why)
+
+
+class SeveralServersTest(base.TestCase):
+    """Of a volume that they may have at the same time."""
+
+    other = reserved('other', instance='other')
+
+    def place(self, *attachments: rows.Attachment, asking: str = 'b',
+              status: str = 'in-use',
+              **connector: typing.Any) -> attach_policy.Placement:
+        return place(row(status, *attachments, multiattach=True), asking,
+                     **connector)
+
+    def test_the_first_takes_the_volume_to_its_node(self) -> None:
+        self.assertIs(How.RELOCATE, self.place(reserved()).how)
+
+    def test_another_one_is_served_in_place(self) -> None:
+        for first in (attached(), attached('b'), attached('c'), reserved()):
+            self.assertIs(How.ISCSI, self.place(first, self.other).how)
+        self.assertIs(How.FRONT, self.place(attached(), self.other,
+                                            asking='a').how)
+
+    def test_a_live_migration_moves_the_volume_of_one_only(self) -> None:
+        self.assertIs(How.LIVE, self.place(attached(), reserved()).how)
+        other = dataclasses.replace(attached('c', 'other'), instance='other')
+        for others in (other,), (self.other,):
+            found = self.place(attached(), *others, reserved())
+            self.assertIs(How.ISCSI, found.how)
+
+    def test_one_that_is_served_can_move(self) -> None:
+        self.assertIs(How.ISCSI, self.place(attached('c'), reserved()).how)
+
+    def test_a_busy_volume_is_refused(self) -> None:
+        found = self.place(attached(), self.other, status='backing-up')
+        self.assertIs(How.REFUSE, found.how)
+
+    def test_no_initiator(self) -> None:
+        found = self.place(attached(), self.other, initiator=None)
+        self.assertIs(How.REFUSE, found.how)
+        self.assertIn('several servers', found.why)
 
 
 class OtherTest(base.TestCase):
