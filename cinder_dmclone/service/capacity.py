@@ -60,7 +60,7 @@ class Stats:
             'location_info': f'dmclone:{settings.node}:{report.uuid}',
             'filter_function': filter_function,
             'goodness_function': goodness_function,
-            'multiattach': False,
+            'multiattach': True,
             'QoS_support': False,
             # Nova cannot extend a connected volume of type 'local'
             # (LibvirtVolumeDriver.extend_volume).

@@ -55,6 +55,16 @@ class AdmittedTest(ServedTest):
         self.leave(self.second)
         self.assertEqual({'iqn.one': kept}, self.admitted())
 
+    def test_what_a_host_has_by_two_attachments_ends_with_the_last(
+            self) -> None:
+        third, _ = self.serve('other')
+        connector = {'host': 'other', 'initiator': 'iqn.other'}
+        for attachment, left in ((third, {'iqn.one', 'iqn.other'}),
+                                 (self.second, {'iqn.one'})):
+            connections.disconnect(self.a.service, self.volume, connector)
+            self.cloud.db.drop_attachment(attachment)
+            self.assertEqual(left, set(self.admitted()))
+
     def test_a_session_that_runs_is_not_ended(self) -> None:
         with mock.patch.object(self.cloud, 'logged_in',
                                lambda *_: {'iqn.other'}):
