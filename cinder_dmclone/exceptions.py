@@ -45,6 +45,11 @@ class NoRevert(DMCloneException):
                "snapshot: %(reason)s. It is as it was.")
 
 
+class NotTakenBack(DMCloneException):
+    message = ("Volume %(volume)s is not taken back on %(node)s: %(reason)s. "
+               "Nothing was changed.")
+
+
 class DeviceBusy(DMCloneException):
     message = "Device %(device)s is in use."
 

@@ -29,6 +29,9 @@ _COMMANDS = {
             'rows of all volumes once.',
     'metrics': 'Print what Prometheus is told of the backends of this node, '
                'or write it to a file. Asks no other node.',
+    'recover': 'Go back to what a volume was before its last move: the node '
+               'that it is on is lost, and with it all that was written '
+               'since. Refused while that node answers.',
     'status': "Show each of the driver's logical volumes on this node: what "
               'it is, how much of it has arrived, whether the lender can be '
               'reached, and who uses it. Asks no other node.',
@@ -68,12 +71,24 @@ def _parser() -> argparse.ArgumentParser:
         if name in _WITH_JSON:
             command.add_argument('--json', action='store_true',
                                  help='for programs')
+    _add_decision(commands.choices['recover']).add_argument(
+        '--from-lender', action='store_true', required=True,
+        help='from the copy that the lender has')
     commands.choices['deactivate'].add_argument(
         '--unused', action='store_true', help='what nobody uses goes, the '
         'rest stays; for the end of a system')
     commands.choices['metrics'].add_argument(
         'file', nargs='?', metavar='FILE', help='replaced as a whole: for the '
         "textfile collector of node_exporter, in a file '*.prom'")
+    return parser
+
+
+def _add_decision(parser: argparse.ArgumentParser
+                  ) -> argparse.ArgumentParser:
+    """What a command has that gives something up."""
+    parser.add_argument('volume', metavar='VOLUME', help='its id')
+    parser.add_argument('--yes', action='store_true', help='do it; without '
+                        'this it is only shown what would be done')
     return parser
 
 

@@ -37,7 +37,7 @@ class Condition:
 
 
 def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:
-    """For an offer, and for a commit but one of a live migration."""
+    """For an offer, a commit but one of a live migration, a take-back."""
     volume = models.Volume
     status = Condition(expects(volume.status, purpose.statuses),
                        lambda fresh: f'its status is {fresh.status}')
@@ -51,6 +51,8 @@ def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:
             return [settled]
         case rows.Revert():
             return [*_attachments(row, purpose), settled, status]
+        case rows.TakeBack():
+            return [settled, status]
     return [
         *_attachments(row, purpose),
         Condition(sa.and_(volume.group_id.is_(None),

@@ -247,6 +247,24 @@ class Revert(Purpose):
 
 
 @dataclasses.dataclass(frozen=True)
+class TakeBack(Purpose):
+    """Back to what it was before its last move: its owner is lost."""
+
+    # Those in which no service works on it. One that was left in another an
+    # administrator has to reset.
+    statuses = (VolumeStatus.AVAILABLE, VolumeStatus.IN_USE,
+                VolumeStatus.RESERVED, VolumeStatus.ATTACHING,
+                VolumeStatus.DETACHING, VolumeStatus.ERROR,
+                VolumeStatus.MAINTENANCE)
+    server = False
+
+    def refusal(self, row: Row, peer: NodeName,
+                reason: str) -> exceptions.DMCloneException:
+        return exceptions.NotTakenBack(volume=row.id, node=peer,
+                                       reason=reason)
+
+
+@dataclasses.dataclass(frozen=True)
 class Birth(Purpose):
     """To its first LV: it is being made."""
 

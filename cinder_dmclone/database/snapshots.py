@@ -3,7 +3,7 @@
 
 Two changes exist: *pin*, alone or with the commit of a cut, and *rule out*,
 after which a pin that is still on its way to the database cannot be made.
-Rows are found by their ids, nothing else.
+Rows are found by their ids, or by that of the volume.
 """
 
 from __future__ import annotations
@@ -123,6 +123,20 @@ class SnapshotStore:
             raise exceptions.DatabaseAway(
                 volume='of snapshot ' + ', '.join(wanted),
                 reason=error) from error
+
+    @reads
+    def of(self, volume: VolumeId) -> list[SnapshotRow]:
+        """The rows of a volume's snapshots, deleted ones too.
+
+        By the index of their foreign key.
+
+        :raises DatabaseAway: if the database does not answer
+        """
+        try:
+            return self._query(models.Snapshot.volume_id == volume)
+        except changes.AWAY as error:
+            raise exceptions.DatabaseAway(volume=volume,
+                                          reason=error) from error
 
     def _query(self, condition: sa.ColumnElement) -> list[SnapshotRow]:
         context = cinder_context.get_admin_context(read_deleted='yes')

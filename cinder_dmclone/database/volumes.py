@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ``volumes`` row: read whole, changed by compare-and-swap only.
 
-Eight changes exist, each one UPDATE: *offer*, *renew*, *withdraw*, *commit*
-and *complete* of a volume, *begin* and *bear* of a new one, *spare* of one
-that was not reverted; a commit may pin a snapshot in the same transaction. A
-change whose answer was lost is read back. That it was made is then known; that
-it was not is known only of one that can be made no more, for the COMMIT may
-still be on its way.
+Nine changes exist, each one UPDATE: *offer*, *renew*, *withdraw*, *commit* and
+*complete* of a volume, *begin* and *bear* of a new one, *spare* of one that
+was not reverted, *take back* of one whose owner is lost; a commit may pin a
+snapshot in the same transaction. A change whose answer was lost is read back.
+That it was made is then known; that it was not is known only of one that can
+be made no more, for the COMMIT may still be on its way.
 """
 
 from __future__ import annotations
@@ -194,9 +194,30 @@ class RowStore:
             given
         :raises CannotRelocate, RowChanged, DatabaseAway: see ``offer``
         """
-        record = ProviderId(row.generation + 1, source=source or row.owner)
+        values = self._moved(row, owner, source or row.owner)
+        live = isinstance(purpose, rows.LiveMigration)
+        return self._swap(row, 'commit', values, None if live else purpose,
+                          pin)
+
+    def take_back(self, row: rows.Row, owner: rows.Owner,
+                  source: Location | None) -> rows.Row:
+        """Make what the volume was before its last move the volume again.
+
+        The one change that is not made by the node that owns it, which is
+        lost. What is offered there is forgotten.
+
+        :param source: what that LV itself hydrates from
+        :raises NotTakenBack, RowChanged, DatabaseAway: see ``offer``
+        """
+        return self._swap(row, 'take back', self._moved(row, owner, source),
+                          rows.TakeBack())
+
+    def _moved(self, row: rows.Row, owner: rows.Owner,
+               source: Location | None) -> dict[str, typing.Any]:
+        """What a row says a generation later, when the volume is elsewhere."""
+        record = ProviderId(row.generation + 1, source=source)
         service = self._service(owner.location.node, row.id)
-        values = {
+        return {
             'host': f'{owner.location.node}#{owner.pool}',
             '_name_id': owner.location.lv,
             'provider_id': str(record),
@@ -205,9 +226,6 @@ class RowStore:
             'service_uuid': service.uuid,
             'availability_zone': service.availability_zone,
         }
-        live = isinstance(purpose, rows.LiveMigration)
-        return self._swap(row, 'commit', values, None if live else purpose,
-                          pin)
 
     def spare(self, row: rows.Row) -> rows.Row:
         """Let a volume be used again that was not reverted.

@@ -291,6 +291,37 @@ class DisconnectSnapshot(Request[None]):
     connector: dict[str, typing.Any]
 
 
+# -- for an operator ---------------------------------------------------------
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a node is about to do for an operator, or has done.
+
+    :ivar does: in one line
+    :ivar gives_up: what is lost by it, a line each
+    :ivar record: what this rests upon
+    """
+
+    does: str
+    gives_up: list[str]
+    record: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TakeBack(Request[Plan]):
+    """Be the volume again that went from you to a node that is lost.
+
+    :ivar record: of the plan that an operator has agreed to: nothing is done
+        if it is another one by now; empty to be told a plan
+    """
+
+    part = deadlines.CALL_PART
+    lock = Lock.SHORT
+
+    volume: VolumeId
+    record: str
+
+
 # -- for the volume's home --------------------------------------------------
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,7 @@ from cinder_dmclone.relocation import cut
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.relocation import pins
+from cinder_dmclone.relocation import recovery
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import exports
@@ -113,6 +114,11 @@ def _unpin(world: World, decision: Decision, known: Facts) -> None:
 @performs(Action.ADOPT, settles=True)
 def _adopt(world: World, decision: Decision, known: Facts) -> None:
     borrower.adopt(world, known.stack, _row(known))
+
+
+@performs(Action.TAKE_BACK, settles=True)
+def _take_back(world: World, decision: Decision, known: Facts) -> None:
+    recovery.resume(world, known.stack, _row(known), decision.lent)
 
 
 @performs(Action.RENAME, settles=True)

@@ -13,6 +13,7 @@ import dataclasses
 from cinder.objects.fields import VolumeStatus
 
 from cinder_dmclone.database import rows
+from cinder_dmclone import names
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Verdict
@@ -111,6 +112,11 @@ def _elsewhere(facts: Facts, row: rows.Row) -> Decision:
     if stack.tags.copy:
         return new_copy.decide(facts, row)
     if stack.tags.own:
+        writers = stack.of_kind(*names.WRITERS)
+        if writers and row.generation > stack.tags.generation:
+            stale = old_copy.stale_writers(stack, row, writers)
+            if stale.step is not Verdict.WAIT:
+                return stale
         return Decision(
             Verdict.REPORT, f'the LV claims to be the volume, the row says '
             f'{row.owner}; it is kept without a front')

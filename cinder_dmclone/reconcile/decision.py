@@ -40,6 +40,7 @@ class Action(enum.Enum):
     RULE_OUT = 'make sure that a snapshot was never made'
     UNPIN = 'forget a snapshot'
     ADOPT = 'become the owner that the row already names'
+    TAKE_BACK = 'be the volume again: where it went is lost'
     RENAME = 'write down which volume it is by now'
     ASSEMBLE = 'put the clone together'
     RECONNECT = 'find the way to the lender again'

@@ -42,6 +42,10 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
         return Decision(Action.ADOPT, 'the row names this LV the volume')
     if stack.tags.own.volume != row.id:
         return Decision(Action.RENAME, 'Cinder has exchanged the ids')
+    lost = loans.to_lost_owner(stack, row)
+    if lost:
+        return Decision(Action.TAKE_BACK, 'the row names its lender again',
+                        lent=lost)
     for tag in stack.tags.lent:
         stale = _stale_loan(facts, row, tag)
         if stale:

@@ -23,6 +23,7 @@ from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone.stack import lv_tags
+from cinder_dmclone.stack.state import Stack
 from cinder_dmclone import units
 
 Loans = typing.Sequence[lv_tags.LoanTag]
@@ -46,6 +47,20 @@ def standing(facts: Facts, tag: lv_tags.LoanTag) -> Decision | None:
     if doubt and shown.state is LvState.MISSING:
         return _without_borrower(facts, tag, doubt, shown.group == tag.group)
     return _kept(doubt) if doubt else None
+
+
+def to_lost_owner(stack: Stack, row: rows.Row
+                  ) -> tuple[lv_tags.LoanTag, ...]:
+    """Those to what the volume was meanwhile, if it is this LV again.
+
+    No LV that a volume has left becomes it again but by an operator's
+    decision (``relocation/recovery.py``): two generations later.
+    """
+    own = stack.tags.own
+    return tuple(tag for tag in stack.tags.lent if own
+                 and tag.volume == own.volume == row.id
+                 and tag.generation == own.generation + 1
+                 and row.generation == own.generation + 2)
 
 
 def silent(asked: Location) -> Decision:

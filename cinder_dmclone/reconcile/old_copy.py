@@ -31,7 +31,7 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     if writers and facts.here == row.source and facts.goes_on_here:
         stale = Decision(Verdict.WAIT, f'{row.owner} leads them over')
     elif writers:
-        stale = _stale_writers(stack, row, writers)
+        stale = stale_writers(stack, row, writers)
     if stale and stale.step is not Verdict.WAIT:
         return stale
     needed = kept(facts, row) or stale
@@ -110,8 +110,9 @@ def _forget(facts: Facts, row: rows.Row, tag: lv_tags.LoanTag) -> Decision:
                     f'{tag.borrower} needs it no more', lent=(tag,))
 
 
-def _stale_writers(stack: Stack, row: rows.Row,
-                   writers: list[names.DeviceName]) -> Decision:
+def stale_writers(stack: Stack, row: rows.Row,
+                  writers: list[names.DeviceName]) -> Decision:
+    """What to do about those who write what is not the volume any more."""
     held = [name for name in writers if stack.is_held(name)]
     if not held:
         return Decision(Action.CONSUMERS, drop=frozenset(writers))

@@ -65,9 +65,7 @@ def revoke_loan(world: World, stack: state.Stack, tag: lv_tags.LoanTag,
 
     :param instead: what takes its place
     """
-    if not tag.local:
-        world.host.targets.remove(exports.loan_iqn(world.host, stack, tag))
-    world.host.dm.remove(str(names.loan(stack.lv, tag.lv)))
+    close_loan(world, stack, tag)
     old = stack.tags.past if instead else None
     world.host.group.retag(
         names.data_lv(stack.lv),
@@ -75,6 +73,14 @@ def revoke_loan(world: World, stack: state.Stack, tag: lv_tags.LoanTag,
         remove=[lv_tags.print_tag(gone) for gone in (tag, old)
                 if gone and gone != instead])
     world.host.group.flush()
+
+
+def close_loan(world: World, stack: state.Stack,
+               tag: lv_tags.LoanTag) -> None:
+    """Let a borrower read no more; the LV still says that it is lent."""
+    if not tag.local:
+        world.host.targets.remove(exports.loan_iqn(world.host, stack, tag))
+    world.host.dm.remove(str(names.loan(stack.lv, tag.lv)))
 
 
 def check_sealable(world: World, row: rows.Row, purpose: rows.Purpose,

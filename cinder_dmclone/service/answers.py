@@ -22,6 +22,7 @@ from cinder_dmclone.relocation import room
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.service import births
 from cinder_dmclone.service import connections
+from cinder_dmclone.service import recovery
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.service import views
 from cinder_dmclone import units
@@ -137,5 +138,6 @@ ANSWERS: dict[type[messages.AnyRequest],
     messages.Notify: notify,
     messages.Prepare: prepare,
     messages.Show: show,
+    messages.TakeBack: recovery.take_back,
     messages.TakeSnapshot: snapshots.take,
 }

@@ -11,6 +11,7 @@ from cinder_dmclone.stack import lv_tags
 from tests.simulation import cloud as cloud_module
 from tests.simulation import leads
 from tests.simulation import outside
+from tests.simulation import recoveries
 from tests.simulation import truth as truth_module
 from tests.unit.fake import mapped
 from tests.unit.fake import ports
@@ -43,6 +44,7 @@ class Watch:
         cloud.tables.changed = self.row_changed
         self._generation = self._highest = 1
         self._node = cloud.row(truth.volume).node
+        self._owner = cloud.row(truth.volume).owner
         self._offer: Location | None = None
         self._disturbed = 0.0
         self._admitted: set[outside.Served] = set()
@@ -75,9 +77,14 @@ class Watch:
             self._disturbed = self.cloud.clock.monotonic()
         if row.generation > self._generation and row.node != self._node and (
                 row.migration_status != 'migrating' and not row.attachments
-                and row.generation > self._highest):
+                and row.generation > self._highest
+                and self._owner not in self.truth.lost):
             raise Violation('I4 purpose', f'it moved for nobody: {row}')
+        if row.owner != self._owner and row.generation > self._highest and (
+                not self.cloud.tables.real):
+            recoveries.moved(self.truth, self._owner, row)
         self._generation, self._node = row.generation, row.node
+        self._owner = row.owner
         self._highest = max(self._highest, row.generation)
 
     def _check_shared(self, row: rows.Row) -> None:

@@ -201,7 +201,9 @@ class Schedule:
         end = self.scheduler.now + STORY_SECONDS
         while not self.scheduler.run(self.scheduler.now + SLICE_SECONDS,
                                      told):
-            if self.scheduler.now > end or self.truth.kept is not None:
+            if self.scheduler.now > end or (
+                    self.truth.kept is not None
+                    and not self.spec.story.goes_on):
                 break
         self.scheduler.run(self.scheduler.now
                            + self.choices.choice((0.0, 3.0, 60.0)))

@@ -34,6 +34,11 @@ class Story:
     serves_the_full: bool = False
     multiattach: bool = False
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether a volume that is lost may be recovered."""
+        return any(('recover',) in line for line in self.lines)
+
 
 def line(text: str) -> tuple[Step, ...]:
     """Steps from text: 'attach b, wait 5, live c success'."""
@@ -157,6 +162,17 @@ BASE = {
                        'detach2, attach2 b, snap, detach2, snap, see'),
     'two behind': shared('snap, attach b, wait 30, attach2 a, see, part a b, '
                          'unsnap, detach2, detach'),
+    'recover': base('attach b, part a b, fill, lose b, wait 70, recover, '
+                    'detach, attach a, fill, wait 3, detach'),
+    'recover anew': base('attach b, part a b, detach, extend, lose b, '
+                         'power b, wait 400, recover, attach a, fill, '
+                         'wait 3, detach, attach b'),
+    'recover chain': base('migrate b, part a b, migrate c, lose c, wait 70, '
+                          'recover, attach b, fill, wait 3, detach, attach a'),
+    'recover hasty': base('attach b, part a b, fill, recover, fill, '
+                          'wait 30, recover, detach'),
+    'recover halted': base('attach b, fill, halt b, wait 100, recover, fill, '
+                           'wait 30'),
 }
 
 

@@ -11,8 +11,10 @@ from tests.simulation import backups
 from tests.simulation import births
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
+from tests.simulation import disasters
 from tests.simulation import nova as nova_module
 from tests.simulation import outside
+from tests.simulation import recoveries
 from tests.simulation import reverts
 from tests.simulation import scheduler
 from tests.simulation import snaps
@@ -163,6 +165,17 @@ class Teller:
     def _birth(self, host: str) -> None:
         """Another volume begins as what this one is."""
         births.bear(self.cloud, self.truth, self._node(host))
+
+    def _lose(self, host: str) -> None:
+        """A node goes, and its disks with it."""
+        disasters.reinstall(self._node(host), self.truth)
+
+    def _halt(self, host: str) -> None:
+        """Its service dies, and nobody starts it."""
+        self._node(host).kill()
+
+    def _recover(self) -> None:
+        recoveries.recover(self.api, self.truth)
 
     def _wait(self, seconds: str) -> None:
         self.cloud.scheduler.sleep(float(seconds))

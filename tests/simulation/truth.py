@@ -74,6 +74,8 @@ class Truth:
         # volume that needs one: nobody hydrates from these any more.
         self.lost: set[Location] = set()
         self.kept: list[Location] | None = None
+        # LVs that the volume has left, and what they held then.
+        self.left: dict[Location, list[str]] = {}
         self._number = 0
         self.regions = [Region([f'{number}:0'], [node.name])
                         for number in range(regions)]

@@ -254,3 +254,43 @@ class LoansTest(test_decide.TestCase):
         rows_ = observed.Rows([living, deleted], A)
         self.assertEqual((deleted, False), observed.pick_row(
             found, A, rows_.of(found)))
+
+
+class LostTest(test_decide.TestCase):
+    """An operator had a volume taken back from a node that is lost."""
+
+    row = dataclasses.replace(AT_A, provider_id='3')
+
+    def test_44_taken_back(self) -> None:
+        found = stack(X, OWN_X, LENT_Y, LENT_Z)
+        self.assertIs(Action.TAKE_BACK, self.step(A, self.row, found))
+        self.assertEqual((LENT_Y,), self.decision.lent)
+        again = stack(X, lv_tags.OwnTag(3, VOLUME))
+        self.assertIs(Verdict.REST, self.step(A, self.row, again))
+
+    def test_44_nothing_else_is_taken_for_it(self) -> None:
+        """A loan that only looks old keeps what it keeps."""
+        for row, *tags in ((AT_A, OWN_X, LENT_Y),
+                           (self.row, test_decide.OWN_Y, LENT_Y),
+                           (dataclasses.replace(AT_A, provider_id='4'),
+                            OWN_X, LENT_Y)):
+            self.assertIs(Question.SHOW,
+                          self.step(A, row, stack(X, *tags)))
+
+    def test_45_who_comes_back(self) -> None:
+        front = names.front('b', Y)
+        mine = (test_decide.OWN_Y, FROM_X)
+        self.assertIs(Verdict.REPORT, self.step(B, self.row, stack(Y, *mine)))
+        for opened, step in ((False, Action.CONSUMERS), (True, Action.FENCE)):
+            found = stack(Y, *mine, devices=devices(front, opened=opened))
+            self.assertIs(step, self.step(B, self.row, found))
+            self.assertEqual({front}, self.decision.drop)
+
+    def test_45_a_row_that_is_not_newer_cuts_nobody_off(self) -> None:
+        """It may be a database that was restored."""
+        front = names.front('b', Y)
+        for generation in (1, 2):
+            row = dataclasses.replace(AT_A, provider_id=str(generation))
+            found = stack(Y, test_decide.OWN_Y,
+                          devices=devices(front, opened=True))
+            self.assertIs(Verdict.REPORT, self.step(B, row, found))

@@ -34,6 +34,7 @@ VALUES: dict[typing.Any, typing.Any] = {
     Location | None: None, units.Bytes: units.Bytes(1 << 50),
     LvState: LvState.COPY, GroupUuid | None: 'group',
     Location: Location(NodeName('b@dmclone'), LvUuid('lv')),
+    list[str]: ['one', 'two'],
     str: 'text', GroupUuid: 'group', LvUuid: 'lv', VolumeId: 'volume',
     SnapshotId: 'snapshot',
     messages.Lent: messages.Lent(
@@ -67,7 +68,8 @@ class RequestTest(base.TestCase):
                 self.assertEqual(request, wire.unpack(kind, sent))
 
     def test_every_answer_arrives_as_it_was_given(self) -> None:
-        for kind in (messages.Identity, messages.Room, messages.Shown):
+        for kind in (messages.Identity, messages.Plan, messages.Room,
+                     messages.Shown):
             with self.subTest(kind.__name__):
                 answer = filled(kind)
                 sent = jsonutils.loads(jsonutils.dumps(wire.pack(answer)))

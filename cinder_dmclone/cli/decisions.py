@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands by which an operator decides what no node may decide by itself.
+
+The node that has what is left is asked for a plan, which is shown; with
+``--yes`` it is asked to carry that very plan out. It checks everything itself,
+under the volume's lock.
+"""
+
+from __future__ import annotations
+
+import argparse
+from concurrent import futures
+import sys
+import threading
+import typing
+
+from cinder import rpc
+from oslo_config import cfg
+import oslo_messaging as messaging
+
+from cinder_dmclone.database import changes
+from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone.peers import messages
+from cinder_dmclone.reconcile import observed
+from cinder_dmclone.world import World
+
+CONF = cfg.CONF
+
+# Seconds for a message bus that is away, beyond those of the answer.
+_BUS_SECONDS = 5.0
+
+_Request = type[messages.TakeBack]
+# What each asks for, and the node that is asked, given this one.
+_REQUESTS: dict[str, tuple[
+    _Request, typing.Callable[[rows.Row, NodeName], NodeName]]] = {
+    'recover': (messages.TakeBack,
+                lambda row, here: row.source.node if row.source else here)}
+COMMANDS = frozenset(_REQUESTS)
+
+
+class CannotAsk(Exception):
+    """Why nobody was asked, in one line; nothing was changed."""
+
+
+def run(arguments: argparse.Namespace, worlds: typing.Sequence[World]) -> int:
+    """Show what would be done, and with ``--yes`` have it done.
+
+    :returns: 0, 1 if a node refuses, 2 if it could not be asked
+    """
+    kind, whom = _REQUESTS[arguments.command]
+    try:
+        world, row = _find(VolumeId(arguments.volume), worlds)
+        node = whom(row, world.settings.node)
+        _require_up(world, node)
+        plan = _ask(world, node, kind(row.id, ''))
+    except exceptions.PeerRefused as error:
+        return _fail(error.msg, 1)
+    except (exceptions.DatabaseAway, *changes.AWAY) as error:
+        # What follows is a link to SQLAlchemy's manual.
+        why, *_ = str(getattr(error, 'kwargs', {}).get(
+            'reason', error)).splitlines()
+        return _fail(f'the database does not answer: {why}. {_UNCHANGED}')
+    except (CannotAsk, exceptions.PeerUnreachable) as error:
+        return _fail(f'{error}. {_UNCHANGED}')
+    print(plan.does, *(f'gives up: {lost}' for lost in plan.gives_up),
+          sep='\n')
+    if arguments.yes:
+        return _carry_out(world, node, kind(row.id, plan.record))
+    print(f'{_UNCHANGED} With --yes it is done.')
+    return 0
+
+
+_UNCHANGED = 'Nothing was changed.'
+
+
+def _carry_out(world: World, node: NodeName,
+               request: messages.TakeBack) -> int:
+    try:
+        _ask(world, node, request)
+    except exceptions.PeerRefused as error:
+        return _fail(error.msg, 1)
+    except exceptions.PeerUnreachable as error:
+        return _fail(f'{error}. Whether it was done is not known: run the '
+                     'command again')
+    print('Done.')
+    return 0
+
+
+def _find(volume: VolumeId,
+          worlds: typing.Sequence[World]) -> tuple[World, rows.Row]:
+    """The backend of a volume, as this node has it, and its row."""
+    row = worlds[0].rows.get(volume)
+    if row is None or row.deleted:
+        raise CannotAsk(f'the database has no volume {volume}')
+    if row.unreadable:
+        raise CannotAsk(f'volume {volume}: {row.unreadable}')
+    for world in worlds:
+        if row.node and not observed.foreign(row, world.settings.node):
+            return world, row
+    raise CannotAsk(f'volume {volume} is on {row.node or "no node"}, of which '
+                    'backend this node is none')
+
+
+def _require_up(world: World, node: NodeName) -> None:
+    if not world.peers.is_up(node):
+        raise CannotAsk(f'cinder-volume of {node}, which has to do it, is '
+                        'down: start it')
+
+
+def _ask(world: World, node: NodeName,
+         request: messages.TakeBack) -> messages.Plan:
+    """Ask a node; a message bus that is away lets nobody wait for ever."""
+    asked: futures.Future[messages.Plan] = futures.Future()
+
+    def ask() -> None:
+        try:
+            if not rpc.initialized():
+                rpc.init(CONF)
+            asked.set_result(world.peers.ask(node, request))
+        except Exception as error:
+            asked.set_exception(error)
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        return asked.result(_BUS_SECONDS + request.timeout(
+            CONF.rpc_response_timeout))
+    except (futures.TimeoutError, messaging.MessagingException) as error:
+        raise exceptions.PeerUnreachable(
+            node=node, what=type(request).__name__, reason='the message bus '
+            f'does not answer ({type(error).__name__})') from error
+
+
+def _fail(why: str, code: int = 2) -> int:
+    print(f'cinder-dmclone: {" ".join(why.split())}', file=sys.stderr)
+    return code

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator decides when a node is lost: told first, then done."""
+
+from __future__ import annotations
+
+from cinder_dmclone.database import rows
+from cinder_dmclone.location import Location
+from cinder_dmclone.peers import messages
+from cinder_dmclone.relocation import recovery
+from cinder_dmclone.service.base import Service
+
+
+def take_back(service: Service, request: messages.TakeBack) -> messages.Plan:
+    """Make what this node lent the volume again; its owner is lost.
+
+    :raises NotTakenBack: if the owner may not be lost, if this node has
+        nothing to take back, or if the operator has agreed to something else
+    """
+    world, row = service.world, service.row(request.volume)
+    stack = recovery.find(world, row)
+    recovery.require_lost(world, row, row.owner)
+    plan = messages.Plan(
+        does=f'Volume {row.id} becomes '
+        f'{Location(service.node, stack.lv)} again, as it was when it moved '
+        f'to {row.owner} (generation {row.generation}).',
+        gives_up=list(_given_up(service, row)),
+        record=f'{row.owner} {row.provider_id} {row.size}')
+    if not request.record:
+        return plan
+    if request.record != plan.record:
+        raise recovery.refusal(world, row, f'it is {plan.record} by now, it '
+                               f'was {request.record} when that was agreed to')
+    try:
+        recovery.take_back(world, row, stack)
+    finally:
+        service.loop.enqueue(stack.lv)
+    return plan
+
+
+def _given_up(service: Service, row: rows.Row) -> list[str]:
+    """What was on the lost node alone, a line each."""
+    lost = [f'all that was written to it since, on {row.node}']
+    if row.offer:
+        lost.append(f'the copy that is prepared for it, {row.offer}, and what '
+                    'a server there waits to write')
+    return lost + [
+        f'its snapshot {found.id}, which is {found.at}'
+        for found in service.world.snapshots.of(row.id)
+        if not found.deleted and not found.unreadable
+        and found.at and found.at.node == row.node]

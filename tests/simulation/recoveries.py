@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node is lost, and an operator decides what is to become of its volumes."""
+
+from __future__ import annotations
+
+import typing
+
+from oslo_serialization import jsonutils
+
+from cinder_dmclone.database import rows
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.peers import messages
+from cinder_dmclone.peers import wire
+from tests.simulation import cloud as cloud_module
+from tests.simulation import truth as truth_module
+
+if typing.TYPE_CHECKING:
+    from tests.simulation import control
+
+Violation = truth_module.Violation
+
+# Seconds for which a node is asked, and between two tries of an operator.
+TIMEOUT = 60.0
+PAUSE = 30.0
+TRIES = 10
+
+
+def recover(api: control.Api, truth: truth_module.Truth) -> None:
+    """``recover --from-lender --yes``; whoever gets no answer tries again."""
+    for _ in range(TRIES - 1):
+        try:
+            return _recover(api, truth)
+        except NoAnswer:
+            api.cloud.scheduler.sleep(PAUSE)
+    _recover(api, truth)
+
+
+class NoAnswer(Exception):
+    """Whether it was done is not known."""
+
+
+def _recover(api: control.Api, truth: truth_module.Truth) -> None:
+    row = api.cloud.row(api.volume)
+    lender = row.source or next(iter(truth.kept or ()), None)
+    if row.deleted or lender is None:
+        raise api.refused('recover: nobody has lent to it')
+    plan = _ask(api, lender.node, messages.TakeBack(api.volume, ''))
+    _ask(api, lender.node, messages.TakeBack(api.volume, plan.record))
+
+
+def _ask(api: control.Api, node: NodeName,
+         request: messages.Request[messages.Answer]) -> messages.Answer:
+    what = type(request).__name__
+    fields = jsonutils.dumps(wire.pack(request))
+
+    def answer(process: cloud_module.Process) -> tuple[bool, typing.Any]:
+        try:
+            return True, process.endpoint.answer(None, what,
+                                                 jsonutils.loads(fields))
+        except cloud_module.ANSWERS as error:
+            return False, error
+    future = api.cloud.send(what, node, api.fate(what), TIMEOUT, answer,
+                            lambda: api.cloud.nodes[node].up)
+    if not future.wait(TIMEOUT):
+        raise NoAnswer(what)
+    good, found = future.value
+    if not good:
+        raise api.refused(f'{what}: {found}')
+    return wire.unpack(request.answer, found)
+
+
+def moved(truth: truth_module.Truth, left: Location, row: rows.Row) -> None:
+    """The row names another LV, a generation later.
+
+    If the volume was that LV before, it is what it was then, and where it
+    went since is lost.
+    """
+    was = truth.left.pop(row.owner, None)
+    if truth.kept is None and left not in truth.lost:
+        truth.left[left] = truth.read_copies(left, durable=False)
+    if was is None:
+        return
+    if left not in truth.lost:
+        raise Violation('I16 lost', f'from {left}, which is not lost')
+    found = truth.read_copies(row.owner, durable=False)
+    if found != was:
+        raise Violation('I16 lost', f'{row.owner} has {found}, it had '
+                        f'{was} when the volume left it')
+    truth.regions = [truth_module.Region([value], [row.node])
+                     for value in found]
+    truth.kept = None
+    truth.mourn(truth.lost)

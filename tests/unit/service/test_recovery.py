@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The node that a volume is on is lost: its lender takes the volume back."""
+
+from __future__ import annotations
+
+import contextlib
+import typing
+from unittest import mock
+
+from oslo_serialization import jsonutils
+
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import SnapshotId
+from cinder_dmclone import names
+from cinder_dmclone.peers import messages
+from cinder_dmclone.service import snapshots
+from cinder_dmclone.stack import lv_tags
+from cinder_dmclone import units
+from tests.unit import base
+from tests.unit.fake import cloud
+from tests.unit.fake import mapped
+from tests.unit.fake import ports
+
+
+class LostTestCase(base.CloudTestCase):
+    """The volume is attached on b and has not hydrated."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.attachment, self.path = self.relocated()
+        # As the API writes it down.
+        self.cloud.db.update_attachment(
+            self.attachment,
+            connection_info=jsonutils.dumps({'driver_volume_type': 'local'}))
+        self.b.process.loop.run_once(everything=True)
+        self.b.mapper.write(self.path, 0, 'written on b')
+        self.down: set[str] = set()
+        self.enterContext(mock.patch.object(
+            ports.Peers, 'is_up', lambda peers, node: node not in self.down))
+
+    def lose(self, node: cloud.Node) -> None:
+        """It loses its power, and has not reported in for long."""
+        node.lose_power()
+        self.down.add(node.name)
+
+    def ask(self, record: str = '',
+            node: cloud.Node | None = None) -> messages.Plan:
+        asked = node or self.a
+        return self.others[0].process.world.peers.ask(
+            asked.name, messages.TakeBack(self.volume, record))
+
+    @contextlib.contextmanager
+    def refused(self, why: str) -> typing.Iterator[None]:
+        """The request is refused in a line, and changes nothing."""
+        before = self.state()
+        with self.assertRaisesRegex(exceptions.PeerRefused, why) as caught:
+            yield
+        self.assertNotIn('\n', caught.exception.msg)
+        self.assertIn(self.volume, caught.exception.msg)
+        self.assertEqual(before, self.state())
+
+    def state(self) -> object:
+        """The row, and what each node's disks have."""
+        return self.cloud.row(self.volume), [
+            {name: (sorted(lv.tags), lv.size)
+             for name, lv in node.group.volumes.items()}
+            for node in self.cloud.nodes.values()]
+
+
+class TakeBackTest(LostTestCase):
+
+    hosts = ('a', 'b', 'c')
+
+    def taken_back(self) -> messages.Plan:
+        plan = self.ask()
+        self.ask(plan.record)
+        return plan
+
+    def detach(self) -> None:
+        """End the attachment on what is lost."""
+        self.cloud.detach(self.volume, self.attachment, self.b)
+
+    def test_a_plan_changes_nothing(self) -> None:
+        self.lose(self.b)
+        before = self.state()
+        plan = self.ask()
+        row = self.cloud.row(self.volume)
+        self.assertEqual(before, self.state())
+        self.assertEqual(
+            f'Volume {self.volume} becomes a@dmclone/{self.lv} again, as it '
+            f'was when it moved to {row.owner} (generation 2).', plan.does)
+        self.assertEqual(
+            ['all that was written to it since, on b@dmclone'], plan.gives_up)
+
+    def test_it_is_what_it_was_before_the_move(self) -> None:
+        self.lose(self.b)
+        self.taken_back()
+        row = self.cloud.row(self.volume)
+        self.assertEqual((Location(self.a.name, self.lv), 3, None, None),
+                         (row.owner, row.generation, row.source, row.offer))
+        self.detach()
+        _, path = self.cloud.attach(self.volume, self.a)
+        self.assert_data(self.a, path)
+
+    def test_nothing_is_left_on_the_lender(self) -> None:
+        self.lose(self.b)
+        self.taken_back()
+        self.cloud.settle()
+        lv = self.a.group.volumes[names.data_lv(self.lv)]
+        self.assertEqual(
+            {lv_tags.print_tag(lv_tags.OwnTag(3, self.volume))}, lv.tags)
+        self.assertEqual(({}, {}), (self.a.targets.exports,
+                                    self.a.mapper.mapped))
+
+    def test_it_can_be_used_elsewhere_at_once(self) -> None:
+        """Before the reconciler has looked."""
+        self.lose(self.b)
+        self.taken_back()
+        self.detach()
+        _, path = self.cloud.attach(self.volume, self.others[0])
+        self.assert_data(self.others[0], path)
+
+    def test_a_node_installed_anew_has_lost_it(self) -> None:
+        """It answers, and has no such LV."""
+        self.b.lose_power()
+        for group in (self.b.group, self.b.meta_group):
+            group.volumes.clear()
+            group._durable.clear()
+        self.b.start()
+        self.taken_back()
+        self.assertEqual(self.a.name, self.cloud.row(self.volume).node)
+
+    def test_it_grows_to_what_it_was_extended_to(self) -> None:
+        self.cloud.db.update(self.volume, size=2)
+        self.lose(self.b)
+        self.taken_back()
+        lv = self.a.group.volumes[names.data_lv(self.lv)]
+        self.assertEqual(units.Bytes.from_gib(2), lv.size)
+
+    def test_snapshots_that_are_lost_are_named(self) -> None:
+        self.detach()
+        found = SnapshotId(self.cloud.db.snapshot(self.volume, 'creating'))
+        snapshots.create(self.b.service, self.volume, found)
+        self.lose(self.b)
+        at = self.cloud.row(self.volume).owner
+        self.assertIn(f'its snapshot {found}, which is {at}',
+                      self.ask().gives_up)
+
+    # -- who may come back --------------------------------------------------
+
+    def test_a_node_that_works(self) -> None:
+        with self.refused(r'b@dmclone is logged in to this node and reads it'):
+            self.ask()
+
+    def test_a_node_whose_service_alone_died(self) -> None:
+        """Its kernel goes on, and so does a server."""
+        self.b.kill()
+        self.down.add(self.b.name)
+        with self.refused('is logged in to this node'):
+            self.ask()
+
+    def test_a_node_that_is_only_cut_off(self) -> None:
+        self.cloud.partition(self.a, self.b)
+        self.cloud.cut.add(frozenset((self.a.name, self.b.name)))
+        with self.refused('does not answer, but has reported in within '
+                          'service_down_time'):
+            self.ask()
+
+    def test_a_node_that_answers_though_it_does_not_report(self) -> None:
+        self.down.add(self.b.name)
+        with mock.patch.object(self.cloud, 'logged_in', return_value=set()
+                               ), self.refused(
+                r'b@dmclone answers, and has it \(hydrating\)'):
+            self.ask()
+
+    def test_who_comes_back_is_cut_off(self) -> None:
+        """It has no front, and a server that has one writes no more."""
+        self.lose(self.b)
+        self.taken_back()
+        self.cloud.settle()
+        self.b.start()
+        name = self.b.mapper.named(self.path)
+        self.assertNotIn(name, self.b.mapper.mapped)
+
+    def test_a_server_that_was_started_there_writes_no_more(self) -> None:
+        self.lose(self.b)
+        self.taken_back()
+        lost = names.data_lv(next(iter(names.lv_uuid(name) for name
+                                       in self.b.group.volumes)))
+        with mock.patch.object(type(self.b.process.loop), 'run_once'):
+            self.b.start()
+        self.b.mapper.open(self.path)
+        self.b.process.loop.run_once(everything=True)
+        with self.assertRaises(mapped.Failed):
+            self.b.mapper.write(self.path, 1, 'of nobody')
+        self.assertIn(lost, self.b.group.volumes)
+
+    # -- what cannot be taken back ------------------------------------------
+
+    def test_a_volume_that_is_here(self) -> None:
+        self.cloud.settle()
+        with self.refused('it is on this node, as'):
+            self.ask(node=self.b)
+
+    def test_a_node_that_has_lent_nothing(self) -> None:
+        self.lose(self.b)
+        with self.refused('this node has nothing that was lent'):
+            self.ask(node=self.others[0])
+
+    def test_what_somebody_has_open_here(self) -> None:
+        self.lose(self.b)
+        name = names.front('a', self.lv)
+        with mock.patch('cinder_dmclone.stack.state.Stack.of_kind',
+                        lambda stack, *kinds: [name]), mock.patch(
+                'cinder_dmclone.stack.state.Stack.is_held',
+                return_value=True), self.refused('is in use here'):
+            self.ask()
+
+    def test_a_status_in_which_something_works_on_it(self) -> None:
+        self.lose(self.b)
+        plan = self.ask()
+        self.cloud.db.update(self.volume, status='deleting')
+        with self.refused('its status is deleting'):
+            self.ask(plan.record)
+
+    def test_no_volume(self) -> None:
+        with self.assertRaisesRegex(exceptions.PeerRefused,
+                                    'the database has no such volume'):
+            self.others[0].process.world.peers.ask(
+                self.a.name, messages.TakeBack(
+                    type(self.volume)('x'), ''))
+
+    # -- two operators ------------------------------------------------------
+
+    def test_only_what_was_agreed_to_is_done(self) -> None:
+        self.lose(self.b)
+        plan = self.ask()
+        self.cloud.db.update(self.volume, size=2)
+        with self.refused('when that was agreed to'):
+            self.ask(plan.record)
+
+    def test_the_second_of_two_operators(self) -> None:
+        self.lose(self.b)
+        plans = [self.ask(), self.ask()]
+        self.ask(plans[0].record)
+        with self.refused('it is on this node'):
+            self.ask(plans[1].record)
+
+    def test_both_at_once(self) -> None:
+        """One has the lock."""
+        self.lose(self.b)
+        with self.a.service.locked(self.volume), self.refused(
+                'Another operation on volume'):
+            self.ask()
