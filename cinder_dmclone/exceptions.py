@@ -50,6 +50,11 @@ class NotTakenBack(DMCloneException):
                "Nothing was changed.")
 
 
+class NotGivenUp(DMCloneException):
+    message = ("What has not arrived of volume %(volume)s on %(node)s is not "
+               "given up: %(reason)s. Nothing was changed.")
+
+
 class DeviceBusy(DMCloneException):
     message = "Device %(device)s is in use."
 

@@ -24,6 +24,9 @@ _COMMANDS = {
                   'keep what is on its disks; "activate" brings them up '
                   'again. Refused while anybody uses one, or cinder-volume '
                   'runs.',
+    'give-up': 'Let reads fail of what has not arrived of a volume, because '
+               'its lender is lost; they would wait for ever. Lists what that '
+               'is. Refused while the lender answers.',
     'list': 'Show each volume of the cloud that is on its way, from the '
             'database alone: where it is, and what it waits for. Reads the '
             'rows of all volumes once.',
@@ -71,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         if name in _WITH_JSON:
             command.add_argument('--json', action='store_true',
                                  help='for programs')
+    _add_decision(commands.choices['give-up'])
     _add_decision(commands.choices['recover']).add_argument(
         '--from-lender', action='store_true', required=True,
         help='from the copy that the lender has')

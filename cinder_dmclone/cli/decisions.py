@@ -32,10 +32,11 @@ CONF = cfg.CONF
 # Seconds for a message bus that is away, beyond those of the answer.
 _BUS_SECONDS = 5.0
 
-_Request = type[messages.TakeBack]
+_Request = messages.TakeBack | messages.GiveUp
 # What each asks for, and the node that is asked, given this one.
 _REQUESTS: dict[str, tuple[
-    _Request, typing.Callable[[rows.Row, NodeName], NodeName]]] = {
+    type[_Request], typing.Callable[[rows.Row, NodeName], NodeName]]] = {
+    'give-up': (messages.GiveUp, lambda row, here: row.node),
     'recover': (messages.TakeBack,
                 lambda row, here: row.source.node if row.source else here)}
 COMMANDS = frozenset(_REQUESTS)
@@ -77,7 +78,7 @@ _UNCHANGED = 'Nothing was changed.'
 
 
 def _carry_out(world: World, node: NodeName,
-               request: messages.TakeBack) -> int:
+               request: _Request) -> int:
     try:
         _ask(world, node, request)
     except exceptions.PeerRefused as error:
@@ -111,7 +112,7 @@ def _require_up(world: World, node: NodeName) -> None:
 
 
 def _ask(world: World, node: NodeName,
-         request: messages.TakeBack) -> messages.Plan:
+         request: _Request) -> messages.Plan:
     """Ask a node; a message bus that is away lets nobody wait for ever."""
     asked: futures.Future[messages.Plan] = futures.Future()
 

@@ -58,7 +58,7 @@ class Seen:
         if self.stack.unreadable:
             return _role(self.stack)
         if self.hydration and not self.hydration.path:
-            return _error(self.stack) or 'NO PATH'
+            return _error(self.stack) or _without_path(self.stack)
         return _error(self.stack)
 
 
@@ -136,10 +136,14 @@ def _error(stack: state.Stack) -> str | None:
     return None
 
 
+def _without_path(stack: state.Stack) -> str:
+    return 'GIVEN UP' if stack.tags.lost else 'NO PATH'
+
+
 def _progress(stack: state.Stack, hydration: Hydration) -> list[str]:
     done = 100 * hydration.copied // hydration.size
     bar = ('=' * (done * _BAR // 100)).ljust(_BAR)
-    path = 'path up' if hydration.path else 'NO PATH'
+    path = 'path up' if hydration.path else _without_path(stack)
     lender = stack.tags.hydrates_from
     source = f' from {lender}' if lender else ''
     words = [f'hydrated [{bar}] {done} %{source} ({path})']

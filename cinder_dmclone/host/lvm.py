@@ -298,6 +298,9 @@ class VolumeGroup:
         lvm.zero(self.name, name)
 
     @reads
-    def read_head(self, name: str, size: int) -> bytes:
-        """The first ``size`` bytes (a multiple of 4096) from the disk."""
-        return lvm.read_head(self.name, name, size)
+    def read(self, name: str, first: int, size: int) -> bytes:
+        """``size`` bytes from ``first`` on, both multiples of 4096.
+
+        From the disk, and at most 1 MiB.
+        """
+        return lvm.read(self.name, name, first, size)

@@ -322,6 +322,20 @@ class TakeBack(Request[Plan]):
     record: str
 
 
+@dataclasses.dataclass(frozen=True)
+class GiveUp(Request[Plan]):
+    """Let reads of what has not arrived fail: your lender is lost.
+
+    :ivar record: as in ``TakeBack``
+    """
+
+    part = 1.0
+    home_only = True
+
+    volume: VolumeId
+    record: str
+
+
 # -- for the volume's home --------------------------------------------------
 
 @dataclasses.dataclass(frozen=True)

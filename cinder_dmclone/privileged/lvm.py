@@ -32,7 +32,7 @@ _WRITE_SECONDS = 120.0
 _BEGUN = 10
 _WAIT_SECONDS = 100
 _ZERO_SECONDS = 150
-_HEAD_LIMIT = 1 << 20
+_READ_LIMIT = 1 << 20
 # Enough of a backup file for its identity, which is at the top.
 _BACKUP_HEAD = 1 << 16
 
@@ -253,16 +253,18 @@ def zero(group: str, name: str) -> None:
 
 
 @privileged.timely(_WAIT_SECONDS, _BEGUN)
-def read_head(group: str, name: str, size: int) -> bytes:
-    """The first bytes of a volume, from the disk rather than a cache.
+def read(group: str, name: str, first: int, size: int) -> bytes:
+    """Some bytes of a volume, from the disk rather than a cache.
 
+    :param first: where, a multiple of 4096
     :param size: a multiple of 4096, at most 1 MiB
     """
-    if not 0 < size <= _HEAD_LIMIT or size % 4096:
-        raise ValueError(f'cannot read a head of {size} bytes')
+    if not 0 < size <= _READ_LIMIT or size % 4096 or (
+            first < 0 or first % 4096):
+        raise ValueError(f'cannot read {size} bytes at {first}')
     path = nodes.ready(f'/dev/{_volume(group, name)}')
     return process.run_binary(
-        ['dd', f'if={path}', 'bs=4096',
+        ['dd', f'if={path}', 'bs=4096', f'skip={first // 4096}',
          f'count={size // 4096}', 'iflag=direct', 'status=none'], _SECONDS)
 
 

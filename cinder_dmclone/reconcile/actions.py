@@ -176,6 +176,11 @@ def _finish(world: World, decision: Decision, known: Facts) -> None:
         world.peers.notify(source.node, _row(known).id)
 
 
+@performs(Action.GIVE_UP, settles=True)
+def _give_up(world: World, decision: Decision, known: Facts) -> None:
+    clones.give_up(world.host, known.stack)
+
+
 @performs(Action.PAUSE)
 def _pause(world: World, decision: Decision, known: Facts) -> None:
     teardown.quiesce(world.host, known.stack)

@@ -70,6 +70,8 @@ def _fails(stack: state.Stack) -> bool:
     So a deactivation leaves a source that was interrupted. For those who read
     over iSCSI it is meant.
     """
+    if stack.tags.lost:
+        return False
     remote = [tag for tag in stack.tags.lent if not tag.local]
     return not (stack.queues or stack.served_only or remote)
 
@@ -193,7 +195,7 @@ def _readers(stacks: dict[LvUuid, state.Stack]) -> typing.Iterator[
     It may have a copy of what waits.
     """
     for lv, stack in stacks.items():
-        if (stack.tags.source and not stack.has_path
+        if (stack.tags.source and not stack.tags.lost and not stack.has_path
                 and (stack.of_kind(names.Kind.FRONT)
                      or any(tag.local for tag in stack.tags.lent))):
             yield lv, stack

@@ -47,6 +47,7 @@ class Action(enum.Enum):
     HYDRATE = 'start the copying'
     FINISH = 'swap the clone for the data LV'
     COMPLETE = 'drop what is left of the hydration and record its end'
+    GIVE_UP = 'let reads of what has not arrived fail: its lender is lost'
     PAUSE = 'let reads through this copy fail until its lender is back'
     REARM = 'let the next write be reported'
     REJECT = 'answer a write with an error: no server can be here yet'

@@ -122,6 +122,8 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
             f'the row says {row.source}')
     if not stack.assembled:
         return _assemble(facts)
+    if stack.tags.lost:
+        return _given_up(facts, row, source)
     lend = _lend_offered(stack, row)
     if lend:
         return lend
@@ -145,6 +147,23 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
         # waits in the source, and a server that waits cannot move.
         return decision.without_path(stack)
     return consumers if stays else decision.copying(stack)
+
+
+def _given_up(facts: Facts, row: rows.Row,
+              source: lv_tags.SourceTag) -> Decision:
+    """An operator has given up what has not arrived: its lender is lost."""
+    finished = decision.finished(facts.stack)
+    if finished:
+        return finished
+    if not facts.stack.given_up:
+        return Decision(Action.GIVE_UP, f'{source.node} is lost')
+    consumers = _consumers(facts, row)
+    if consumers.step is Action.CONSUMERS:
+        return consumers
+    return Decision(
+        Verdict.WATCH, 'what has not arrived was given up', hindrance='what '
+        f'has not arrived of volume {row.id} was given up: its lender '
+        f'{source.node} is lost. A server that reads it gets I/O errors.')
 
 
 def _assemble(facts: Facts) -> Decision:

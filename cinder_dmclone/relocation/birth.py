@@ -92,6 +92,9 @@ def lend(world: World, stack: Stack, size: units.Bytes,
         raise _refused(world, f'the database does not offer {asked.copy}')
     if stack.data is None or stack.tags.source and not stack.assembled:
         raise _refused(world, f'LV {stack.lv} is not put together')
+    if stack.tags.lost:
+        raise _refused(world, f'the lender of LV {stack.lv} is lost, and what '
+                       'has not arrived was given up')
     if stack.of_kind(*names.WRITERS):
         raise _refused(world, f'LV {stack.lv} is still written')
     # It must not lose on a power cut what the copy has already.

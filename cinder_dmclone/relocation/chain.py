@@ -27,8 +27,14 @@ def require_short(world: World, row: rows.Row, peer: NodeName) -> None:
     cannot be reverted in error.
 
     :param peer: ``host@backend``, where the volume would move to
-    :raises CannotRelocate: if it has ``dmclone_max_copies`` already
+    :raises CannotRelocate: if it has ``dmclone_max_copies`` already, or if a
+        copy could never be complete
     """
+    if row.source and inspect.refresh(world.host, row.lv).tags.lost:
+        raise exceptions.CannotRelocate(
+            volume=row.id, node=world.settings.node, peer=peer,
+            reason=f'its lender {row.source} is lost, and what has not '
+            'arrived was given up: copy what can be read to another volume')
     copies, older, most = 1, row.source, world.settings.max_copies
     at = row.node
     if older and older.node == peer:

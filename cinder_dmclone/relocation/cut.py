@@ -98,6 +98,9 @@ def _require_possible(world: World, row: rows.Row, stack: Stack) -> None:
         raise _cannot(world, row, f'it is offered to {row.offer}')
     if stack.data is None or stack.tags.source and not stack.assembled:
         raise _cannot(world, row, 'its devices are not put together')
+    if stack.tags.lost:
+        raise _cannot(world, row, 'its lender is lost, and what has not '
+                      'arrived was given up')
     writers = stack.of_kind(*names.WRITERS)
     if len(writers) > 1:
         raise _cannot(world, row, _several(writers))

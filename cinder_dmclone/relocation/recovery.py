@@ -15,6 +15,10 @@ writes are given up only an operator can decide::
 
 Nothing but the CAS decides. Who comes back after it finds a row of a later
 generation, and cuts off whoever still writes there.
+
+If it is the lender that is lost, what has arrived is all there is. Reads of
+the rest wait for ever, until an operator gives that up: a tag on the volume's
+own LV, which the reconciler then lets its devices follow.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.relocation import lender
+from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
@@ -43,8 +48,8 @@ def find(world: World, row: rows.Row) -> Stack:
     It is what the row says, or if that has all of it, what was not deleted
     yet.
 
-    :raises NotTakenBack: if there is none, or if it is not what the volume
-        was then and nothing else
+    :raises NotTakenBack: if there is none, if it is not what the volume was
+        then and nothing else, or if the volume may not be lost
     """
     if row.node == world.settings.node:
         raise refusal(world, row, f'it is on this node, as {row.owner}')
@@ -58,6 +63,9 @@ def find(world: World, row: rows.Row) -> Stack:
         raise refusal(world, row, 'this node has nothing that was lent to '
                       f'{row.owner} when it became the volume')
     _require_unused(world, row, stack)
+    reason = comes_back(world, row.owner)
+    if reason:
+        raise refusal(world, row, reason)
     return stack
 
 
@@ -83,24 +91,19 @@ def _require_unused(world: World, row: rows.Row, stack: Stack) -> None:
                           'that has it')
 
 
-def require_lost(world: World, row: rows.Row, place: Location) -> None:
-    """See that nobody knows of an LV any more.
-
-    :raises NotTakenBack: if its node has it, or may answer soon
-    """
+def comes_back(world: World, place: Location) -> str:
+    """Why an LV may not be lost; empty if nobody knows of it any more."""
     try:
         shown = world.peers.ask(place.node, messages.Show(place.lv))
-    except exceptions.PeerUnreachable as error:
-        if world.peers.is_up(place.node):
-            raise refusal(
-                world, row, f'cinder-volume of {place.node} does not answer, '
-                'but has reported in within service_down_time') from error
-        return
+    except exceptions.PeerUnreachable:
+        return (f'cinder-volume of {place.node} does not answer, but has '
+                'reported in within service_down_time'
+                if world.peers.is_up(place.node) else '')
     except exceptions.PeerRefused as error:
-        raise refusal(world, row, error.msg) from error
-    if shown.state is not LvState.MISSING:
-        raise refusal(world, row, f'{place.node} answers, and has it '
-                      f'({shown.state.value})')
+        return error.msg
+    if shown.state is LvState.MISSING:
+        return ''
+    return f'{place.node} answers, and has it ({shown.state.value})'
 
 
 def refusal(world: World, row: rows.Row,
@@ -149,3 +152,52 @@ def resume(world: World, stack: Stack, row: rows.Row,
                            add=[lv_tags.print_tag(own)],
                            remove=[lv_tags.print_tag(tag) for tag in stale])
     world.host.group.flush()
+
+
+def why_kept(world: World, row: rows.Row, stack: Stack) -> str:
+    """Why what has not arrived of a volume of this node is not given up.
+
+    Empty if it may be: its lender is lost, and nobody else needs it.
+    """
+    source = stack.tags.source
+    if not source:
+        return 'all of it is here'
+    if not stack.tags.own or row.source != stack.tags.hydrates_from:
+        return 'its LV needs a look, as the log of cinder-volume says'
+    if source.local:
+        return (f'it hydrates from LV {source.lv} of its own node, which '
+                'others need as it is')
+    if row.offer:
+        return f'it is offered to {row.offer}, which needs it'
+    if stack.tags.lent or stack.tags.snaps:
+        others = [f'snapshot {tag.snapshot}' for tag in stack.tags.snaps]
+        others += [str(tag.borrower) for tag in stack.tags.lent]
+        return f'{" and ".join(others)} would be torn as well'
+    if _reached(world, stack):
+        return f'{source.node} can be reached, and read'
+    return comes_back(world, Location(source.node, source.lv))
+
+
+def _reached(world: World, stack: Stack) -> bool:
+    """Whether the lender's target answers."""
+    if stack.has_path or not stack.assembled:
+        return stack.has_path
+    try:
+        return clones.reconnect(world.host, stack)
+    except exceptions.DMCloneException as error:
+        LOG.info('LV %(lv)s: %(error)s', {'lv': stack.lv, 'error': error.msg})
+        return False
+
+
+def give_up(world: World, row: rows.Row, stack: Stack) -> None:
+    """Write down durably that what has not arrived is given up.
+
+    The reconciler lets reads of it fail, now and after each boot.
+    """
+    tag = lv_tags.LostTag(row.generation, row.id)
+    world.host.group.retag(names.data_lv(stack.lv),
+                           add=[lv_tags.print_tag(tag)])
+    world.host.group.flush()
+    LOG.info('What has not arrived of volume %(volume)s on %(node)s from '
+             '%(lost)s was given up.',
+             {'volume': row.id, 'node': row.node, 'lost': row.source})

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import recovery
 from cinder_dmclone.service.base import Service
+from cinder_dmclone.stack import clones
+from cinder_dmclone.stack import inspect
 
 
 def take_back(service: Service, request: messages.TakeBack) -> messages.Plan:
@@ -18,7 +21,6 @@ def take_back(service: Service, request: messages.TakeBack) -> messages.Plan:
     """
     world, row = service.world, service.row(request.volume)
     stack = recovery.find(world, row)
-    recovery.require_lost(world, row, row.owner)
     plan = messages.Plan(
         does=f'Volume {row.id} becomes '
         f'{Location(service.node, stack.lv)} again, as it was when it moved '
@@ -48,3 +50,41 @@ def _given_up(service: Service, row: rows.Row) -> list[str]:
         for found in service.world.snapshots.of(row.id)
         if not found.deleted and not found.unreadable
         and found.at and found.at.node == row.node]
+
+
+def give_up(service: Service, row: rows.Row,
+            request: messages.GiveUp) -> messages.Plan:
+    """Let reads of what has not arrived of a volume of this node fail.
+
+    That is told again of one of which it was given up before.
+
+    :raises NotGivenUp: if its lender may come back, if others need it too, or
+        if the operator has agreed to something else
+    :raises CopyUnusable: if what has arrived cannot be told
+    """
+    world, host = service.world, service.host
+    service.loop.settle(row)
+    stack = inspect.refresh(host, row.lv)
+    if not stack.tags.lost:
+        _refuse(service, row, recovery.why_kept(world, row, stack))
+        stack = inspect.refresh(host, row.lv)
+    verb = 'fail already' if stack.tags.lost else 'fail from now on'
+    plan = messages.Plan(
+        does=f'Reads of what has not arrived of volume {row.id} on '
+        f'{service.node} {verb}: its lender {row.source} is lost.',
+        gives_up=[f'bytes {first} to {end - 1}'
+                  for first, end in clones.missing(host, stack)],
+        record=f'{row.owner} {row.provider_id}')
+    if request.record and not stack.tags.lost:
+        if request.record != plan.record:
+            _refuse(service, row, f'it is {plan.record} by now, it was '
+                    f'{request.record} when that was agreed to')
+        recovery.give_up(world, row, stack)
+    service.loop.enqueue(row.lv)
+    return plan
+
+
+def _refuse(service: Service, row: rows.Row, reason: str) -> None:
+    if reason:
+        raise exceptions.NotGivenUp(volume=row.id, node=service.node,
+                                    reason=reason)

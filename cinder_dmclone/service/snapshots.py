@@ -122,6 +122,8 @@ def _hindrance(row: rows.Row, stack: state.Stack,
         return f'the migration status of the volume is {row.migration_status}'
     if stack.data is None or stack.tags.source and not stack.assembled:
         return 'its devices cannot be put together'
+    if stack.tags.lost:
+        return 'its lender is lost, and what has not arrived was given up'
     return ''
 
 

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
+from cinder_dmclone.host.dm import bitmap
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host.dm import table
 from cinder_dmclone.host.iscsi import initiator
@@ -19,6 +21,10 @@ from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
 from cinder_dmclone.sysfs import sessions
 from cinder_dmclone import units
+
+# At once of a metadata LV, and how often it is tried while a server writes.
+_READ_SIZE = 1 << 20
+_READS = 5
 
 
 def build(host: Host, lv: LvUuid,
@@ -108,7 +114,7 @@ def assemble(host: Host, stack: Stack) -> Stack:
     if not stack.meta or not stack.meta_tag or not stack.meta_tag.ready:
         raise _unusable(host, stack, 'its metadata LV is missing or was '
                         'never formatted')
-    head = host.meta_group.read_head(stack.meta.name, metadata.HEAD)
+    head = host.meta_group.read(stack.meta.name, 0, metadata.HEAD)
     try:
         block = metadata.Superblock.parse(head)
     except ValueError as error:
@@ -133,7 +139,9 @@ def _apply_source(host: Host, stack: Stack, path: str | None,
     source = stack.tags.source
     assert source is not None
     target: table.Target = table.Multipath(path, queue)
-    if source.local:
+    if stack.tags.lost:
+        target = table.Error()
+    elif source.local:
         target = table.Linear(host.dm.devnum(
             str(names.loan(source.lv, stack.lv))))
     host.dm.apply(
@@ -236,16 +244,78 @@ def swap(host: Host, stack: Stack) -> None:
         # A read that waits in the session comes back to the source only
         # when the session ends; nothing is needed from the lender.
         host.initiator.logout(stack.iqn)
-    if names.source(stack.lv) in stack.devices and not stack.borrows_here:
+    if names.source(stack.lv) in stack.devices and not (
+            stack.borrows_here or stack.tags.lost):
         _apply_source(host, stack, data.devnum)
     bare = dataclasses.replace(
-        stack, tags=dataclasses.replace(stack.tags, source=None), devices={
+        stack, tags=dataclasses.replace(stack.tags, source=None, lost=None),
+        devices={
             name: found for name, found in stack.devices.items()
             if name.kind is not names.Kind.CLONE})
     for name in stack.of_kind(*names.CONSUMERS):
         if not stack.fenced(name):
             consumers.consume(host, bare, name)
-    assert stack.tags.source is not None
-    host.group.retag(names.data_lv(stack.lv),
-                     remove=[lv_tags.print_tag(stack.tags.source)])
+    host.group.retag(names.data_lv(stack.lv), remove=[
+        lv_tags.print_tag(tag)
+        for tag in (stack.tags.source, stack.tags.lost) if tag])
     flush_records(host)
+
+
+def give_up(host: Host, stack: Stack) -> None:
+    """Let reads of what has not arrived fail; its source is lost.
+
+    The clone stays as it is, over a source that is an error target: what has
+    arrived is read and written as before. A write of a whole region makes that
+    arrive; one of a part of it would have to read the rest, and fails
+    (``hydrate_bio_region`` in dm-clone-target.c). Nothing is copied by itself:
+    a copy that fails is tried again without a pause.
+    """
+    clone, source = names.clone(stack.lv), names.source(stack.lv)
+    host.dm.message(str(clone), 'disable_hydration')
+    if stack.device(source) and stack.devices[source].table.has(
+            table.Multipath):
+        host.dm.message(str(source), 'fail_if_no_path')
+    if stack.iqn:
+        # What waits in the session ends with it.
+        host.initiator.disconnect(stack.iqn)
+    _apply_source(host, stack, None)
+
+
+def missing(host: Host, stack: Stack) -> list[tuple[units.Bytes,
+                                                    units.Bytes]]:
+    """Which bytes have not arrived: from the first up to the second.
+
+    :raises CopyUnusable: if the metadata makes no sense
+    :raises RetryLater: if it changes all the while
+    """
+    meta = stack.meta
+    if meta is None:
+        raise _unusable(host, stack, 'its metadata LV is missing')
+    for _ in range(_READS):
+        if stack.assembled:
+            # It commits what is known of in the kernel only.
+            host.dm.clone_status(str(names.clone(stack.lv)), flush=True)
+        head = host.meta_group.read(meta.name, 0, metadata.HEAD)
+        image = b''.join(
+            host.meta_group.read(meta.name, first,
+                                 min(_READ_SIZE, meta.size - first))
+            for first in range(0, meta.size, _READ_SIZE))
+        # What a superblock leads to is written over only after the next.
+        if host.meta_group.read(meta.name, 0, metadata.HEAD) == head:
+            return _missing(host, stack, head, image)
+    raise exceptions.RetryLater(
+        volume=stack.volume, node=host.settings.node,
+        reason='the metadata of its clone changes all the while')
+
+
+def _missing(host: Host, stack: Stack, head: bytes,
+             image: bytes) -> list[tuple[units.Bytes, units.Bytes]]:
+    try:
+        region = metadata.Superblock.parse(head).region_size.to_bytes()
+        found = bitmap.missing(head + image[metadata.HEAD:])
+    except (ValueError, struct.error) as error:
+        raise _unusable(host, stack, error) from error
+    assert stack.tags.source is not None
+    size = stack.tags.source.size
+    return [(units.Bytes(first * region),
+             units.Bytes(min(end * region, size))) for first, end in found]

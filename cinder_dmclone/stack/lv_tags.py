@@ -69,6 +69,18 @@ class SourceTag:
 
 
 @dataclasses.dataclass(frozen=True)
+class LostTag:
+    """The source of this LV is lost: reads of what has not arrived fail.
+
+    An operator has decided it, for the volume at this generation.
+    """
+
+    kind: typing.ClassVar[str] = 'lost'
+    generation: int
+    volume: VolumeId
+
+
+@dataclasses.dataclass(frozen=True)
 class LoanTag:
     """This LV is the source of ``lv`` on ``node``: never to be written.
 
@@ -163,7 +175,7 @@ class MetadataTag:
     iqn: str
 
 
-Tag = (OwnTag | CopyTag | SourceTag | LoanTag | PastTag | FrontTag
+Tag = (OwnTag | CopyTag | SourceTag | LostTag | LoanTag | PastTag | FrontTag
        | SnapTag | MetadataTag)
 _KINDS: dict[str, type[Tag]] = {
     cls.kind: cls for cls in typing.get_args(Tag)}
@@ -227,6 +239,7 @@ class Tags:
     own: OwnTag | None = None
     copy: CopyTag | None = None
     source: SourceTag | None = None
+    lost: LostTag | None = None
     lent: tuple[LoanTag, ...] = ()
     past: PastTag | None = None
     front: FrontTag | None = None
@@ -255,7 +268,8 @@ class Tags:
             elif tag:
                 single[tag.kind] = tag
         return cls(own=single.get('own'), copy=single.get('copy'),
-                   source=single.get('from'), lent=tuple(lent),
+                   source=single.get('from'), lost=single.get('lost'),
+                   lent=tuple(lent),
                    past=single.get('past'), front=single.get('front'),
                    snaps=tuple(snaps),
                    meta=single.get('meta'))

@@ -120,6 +120,12 @@ class Stack:
         return source is not None and source.table.queues
 
     @property
+    def given_up(self) -> bool:
+        """Whether reads of what has not arrived fail, and always will."""
+        source = self.devices.get(names.source(self.lv))
+        return source is not None and source.table.has(table.Error)
+
+    @property
     def served_only(self) -> bool:
         """Whether all who use it do so over iSCSI from here.
 

@@ -137,7 +137,7 @@ def _no_detour(host, stack, swap=clones.swap):
 def _distracted(known, row, lender=old_copy.decide):
     writers = known.stack.of_kind(*names.WRITERS)
     if writers:
-        return old_copy._stale_writers(known.stack, row, writers)
+        return old_copy.stale_writers(known.stack, row, writers)
     return lender(known, row)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mistakes about volumes whose node, or lender, is lost.
+"""Mistakes about volumes whose node, or whose lender, is lost.
 
 See ``planted`` for those about one that moves.
 """
@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 
+from cinder_dmclone import names
 from cinder_dmclone.reconcile import loans
 from cinder_dmclone.relocation import recovery
+from cinder_dmclone.stack import clones
 from tests.simulation import mistakes
 
 bug = mistakes.bug
 
 
 @bug('a volume is taken back from a node that works',
-     (recovery, 'require_lost'), where='story/recover hasty',
+     (recovery, 'comes_back'), where='story/recover hasty',
      also=((recovery, '_require_unused', lambda world, row, stack: None),))
-def _nobody_asked(world, row, place):
-    """The operator is believed."""
+def _nobody_asked(world, place):
+    return ''
 
 
 @bug('who reads what was lent is not looked for',
@@ -48,3 +50,23 @@ def _left_lent(stack, row):
 def _whole(world, row, stack, take_back=recovery.take_back):
     tags = dataclasses.replace(stack.tags, source=None)
     take_back(world, row, dataclasses.replace(stack, tags=tags))
+
+
+@bug('what a lender has that works is given up', (recovery, 'comes_back'),
+     where='story/give up hasty')
+def _given_up_at_once(world, place):
+    return ''
+
+
+@bug('what was given up is waited for', (clones, 'give_up'),
+     where='story/give up')
+def _waiting(host, stack):
+    host.dm.message(str(names.clone(stack.lv)), 'disable_hydration')
+
+
+@bug('a tag says that it was given up, and nothing else',
+     (clones, '_apply_source'), where='story/give up partly')
+def _unmarked(host, stack, path, queue=True,
+              apply_source=clones._apply_source):
+    tags = dataclasses.replace(stack.tags, lost=None)
+    apply_source(host, dataclasses.replace(stack, tags=tags), path, queue)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing
 
 from oslo_serialization import jsonutils
@@ -26,21 +27,38 @@ PAUSE = 30.0
 TRIES = 10
 
 
-def recover(api: control.Api, truth: truth_module.Truth) -> None:
-    """``recover --from-lender --yes``; whoever gets no answer tries again."""
-    for _ in range(TRIES - 1):
-        try:
-            return _recover(api, truth)
-        except NoAnswer:
-            api.cloud.scheduler.sleep(PAUSE)
-    _recover(api, truth)
-
-
 class NoAnswer(Exception):
     """Whether it was done is not known."""
 
 
-def _recover(api: control.Api, truth: truth_module.Truth) -> None:
+def _patiently(what: typing.Callable[[control.Api, truth_module.Truth], None]
+               ) -> typing.Callable[[control.Api, truth_module.Truth], None]:
+    """Who gets no answer tries again."""
+    @functools.wraps(what)
+    def patient(api: control.Api, truth: truth_module.Truth) -> None:
+        for _ in range(TRIES):
+            try:
+                return what(api, truth)
+            except NoAnswer:
+                api.cloud.scheduler.sleep(PAUSE)
+        raise api.refused('nobody answers')
+    return patient
+
+
+@_patiently
+def give_up(api: control.Api, truth: truth_module.Truth) -> None:
+    """``give-up --yes``."""
+    row = api.cloud.row(api.volume)
+    if row.deleted or row.source is None:
+        raise api.refused('give up: it has all')
+    plan = _ask(api, row.node, messages.GiveUp(api.volume, ''))
+    truth.torn = row.owner, row.source
+    _ask(api, row.node, messages.GiveUp(api.volume, plan.record))
+
+
+@_patiently
+def recover(api: control.Api, truth: truth_module.Truth) -> None:
+    """``recover --from-lender --yes``."""
     row = api.cloud.row(api.volume)
     lender = row.source or next(iter(truth.kept or ()), None)
     if row.deleted or lender is None:
@@ -89,5 +107,7 @@ def moved(truth: truth_module.Truth, left: Location, row: rows.Row) -> None:
                         f'{was} when the volume left it')
     truth.regions = [truth_module.Region([value], [row.node])
                      for value in found]
+    # A bad sector of the lender is one of the volume's own disk now.
+    truth.cloud.nodes[row.node].mapper.bad.clear()
     truth.kept = None
     truth.mourn(truth.lost)

@@ -130,6 +130,8 @@ class Server:
                 scheduler.sleep(pause)
                 pause = min(2 * pause, 30.0)
             except mapped.Failed as error:
+                if waiting and waiting.given_up:
+                    return False
                 return self._failed(str(error))
 
     def _rejected(self) -> int:
@@ -157,6 +159,7 @@ class Waiting:
         self._front = self._mapper.mapped.get(server.name)
         self._source: mapped.Mapped | None = None
         self._needless: float | None = None
+        self._arrived = server.truth.arrived(server.here, number)
 
     def read(self) -> str:
         source = self._mapper.source(self._server.here.lv)
@@ -169,6 +172,15 @@ class Waiting:
                 self._source = source
                 self._front.stuck += 1
             raise
+
+    @property
+    def given_up(self) -> bool:
+        """Whether what it reads is lost, and an operator has said so.
+
+        Its region may have been written since it began.
+        """
+        return not self._arrived and self._server.truth.given_up(
+            self._server.here)
 
     @contextlib.contextmanager
     def ended(self) -> typing.Iterator[None]:

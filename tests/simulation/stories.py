@@ -37,7 +37,8 @@ class Story:
     @property
     def goes_on(self) -> bool:
         """Whether a volume that is lost may be recovered."""
-        return any(('recover',) in line for line in self.lines)
+        return any(step in line for line in self.lines
+                   for step in (('recover',), ('give_up',)))
 
 
 def line(text: str) -> tuple[Step, ...]:
@@ -162,6 +163,12 @@ BASE = {
                        'detach2, attach2 b, snap, detach2, snap, see'),
     'two behind': shared('snap, attach b, wait 30, attach2 a, see, part a b, '
                          'unsnap, detach2, detach'),
+    'give up': base('attach b, part a b, lose a, wait 70, give_up, fill, '
+                    'flush, wait 90, detach, attach b'),
+    'give up partly': base('attach b, part a b, lose a, wait 70, give_up, '
+                           'power b, wait 30, detach, snap, delete'),
+    'give up hasty': base('attach b, part a b, give_up, wait 400, fill, '
+                          'wait 3, detach'),
     'recover': base('attach b, part a b, fill, lose b, wait 70, recover, '
                     'detach, attach a, fill, wait 3, detach'),
     'recover anew': base('attach b, part a b, detach, extend, lose b, '

@@ -41,6 +41,8 @@ class Teller:
         self.outside = outside.Outside()
         self._meeting: scheduler.Future | None = None
         self.unmanaging = False
+        # Faults have stopped: those of stories, too.
+        self.calmed = False
 
     def tell(self, steps: typing.Sequence[stories.Step]) -> None:
         for what, *words in steps:
@@ -168,11 +170,16 @@ class Teller:
 
     def _lose(self, host: str) -> None:
         """A node goes, and its disks with it."""
-        disasters.reinstall(self._node(host), self.truth)
+        if not self.calmed:
+            disasters.reinstall(self._node(host), self.truth)
 
     def _halt(self, host: str) -> None:
         """Its service dies, and nobody starts it."""
-        self._node(host).kill()
+        if not self.calmed:
+            self._node(host).kill()
+
+    def _give_up(self) -> None:
+        recoveries.give_up(self.api, self.truth)
 
     def _recover(self) -> None:
         recoveries.recover(self.api, self.truth)
@@ -210,6 +217,7 @@ class Teller:
 
     def calm(self) -> None:
         """One server keeps the volume; what others left is cleaned up."""
+        self.calmed = True
         # What is late arrives, and a day is over.
         self.cloud.scheduler.sleep(LATE_SECONDS)
         for node in self.cloud.nodes.values():

@@ -74,6 +74,8 @@ class Truth:
         # volume that needs one: nobody hydrates from these any more.
         self.lost: set[Location] = set()
         self.kept: list[Location] | None = None
+        # Where an operator has given up what had not arrived, and from whom.
+        self.torn: tuple[Location, Location] | None = None
         # LVs that the volume has left, and what they held then.
         self.left: dict[Location, list[str]] = {}
         self._number = 0
@@ -158,6 +160,17 @@ class Truth:
                 # Nothing of what was lost was needed any more.
                 self.kept = None
         return self.kept is not None
+
+    def given_up(self, where: Location) -> bool:
+        """Whether what has not arrived at an LV is lost, and was given up."""
+        return self.torn is not None and self.torn[0] == where and (
+            self.torn[1] in self.lost)
+
+    def arrived(self, where: Location, number: int) -> bool:
+        """Whether a region is where the volume is."""
+        node = self.cloud.nodes[where.node]
+        clone = node.mapper.mapped.get(str(names.clone(where.lv)))
+        return clone is None or number in clone.copied
 
     # -- what servers do ----------------------------------------------------
 

@@ -12,9 +12,11 @@ from unittest import mock
 from cinder import rpc
 
 from cinder_dmclone.cli import decisions
+from cinder_dmclone.cli import status
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.peers import messages
 from cinder_dmclone.world import World
+from tests.unit import base
 from tests.unit.fake import ports
 from tests.unit.service import test_recovery
 from tests.unit import test_cli
@@ -167,10 +169,63 @@ class DecisionsTest(test_recovery.LostTestCase):
         self.assertNotEqual(row.owner, self.cloud.row(self.volume).owner)
 
 
-class CommandLineTest(test_cli.base.TestCase):
+class GiveUpTest(test_recovery.LostTestCase):
+    """It is the lender that is lost."""
+
+    hosts = ('a', 'b', 'c')
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.lose(self.a)
+        self.enterContext(mock.patch.object(rpc, 'initialized',
+                                            return_value=True))
+
+    def call(self, yes: bool) -> tuple[int, list[str], str]:
+        out, err = io.StringIO(), io.StringIO()
+        arguments = argparse.Namespace(
+            command='give-up', volume=self.volume, yes=yes)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = decisions.run(arguments, [self.others[0].process.world])
+        return code, out.getvalue().splitlines(), err.getvalue()
+
+    def test_the_node_of_the_volume_does_it(self) -> None:
+        before = self.state()
+        code, told, err = self.call(yes=False)
+        self.assertEqual((0, '', before), (code, err, self.state()))
+        self.assertRegex(told[1], r'^gives up: bytes \d+ to \d+$')
+        code, done, err = self.call(yes=True)
+        self.assertEqual((0, ''), (code, err))
+        self.assertEqual([*told[:-1], 'Done.'], done)
+        self.assertNotEqual(before, self.state())
+        self.b.process.loop.run_once(everything=True)
+        seen, = status.look(self.b.process.world)
+        self.assertEqual('GIVEN UP', seen.problem)
+        self.assertRegex(status.describe(seen), r'hydrated \[=* *\] 12 % from '
+                         rf'a@dmclone/{self.lv} \(GIVEN UP\), front closed')
+
+    def test_refused(self) -> None:
+        self.down.clear()
+        before = self.state()
+        code, out, err = self.call(yes=True)
+        self.assertEqual((1, []), (code, out))
+        self.assertRegex(
+            err, '^cinder-dmclone: Node b@dmclone refused GiveUp: .* within '
+            'service_down_time. Nothing was changed.\n$')
+        self.assertEqual(before, self.state())
+
+    def test_done_before(self) -> None:
+        """Again it is told what is missing, and no harm is done."""
+        self.call(yes=True)
+        before = self.state()
+        code, out, err = self.call(yes=True)
+        self.assertEqual((0, '', before), (code, err, self.state()))
+        self.assertIn('fail already', out[0])
+
+
+class CommandLineTest(base.TestCase):
 
     def test_words_that_are_missing(self) -> None:
-        for words in (['recover'], ['recover', 'x'],
+        for words in (['recover'], ['recover', 'x'], ['give-up'],
                       ['recover', '--from-lender']):
             done = self.run_with_config(test_cli.CONF, test_cli.MAIN, *words)
             self.assertEqual((2, ''), (done.returncode, done.stdout))

@@ -15,6 +15,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm.status import CloneStatus
 from cinder_dmclone.host.dm.status import MultipathStatus
 from cinder_dmclone.host.dm.table import Clone
+from cinder_dmclone.host.dm.table import Error
 from cinder_dmclone.host.dm.table import Multipath
 from cinder_dmclone.host.dm.table import Table
 from cinder_dmclone.marks import reads
@@ -233,8 +234,10 @@ def _check_change(device: Device, table: Table) -> None:
     if device.table.has(Clone):
         raise exceptions.TableRefused(
             device=device.name, reason='it is a clone')
-    # dm_swap_table() refuses it only when the device is already suspended.
-    if device.table.has(Multipath) and not table.has(Multipath):
+    # dm_swap_table() refuses it only when the device is already suspended. An
+    # error target may take any other's place (DM_TARGET_WILDCARD).
+    if device.table.has(Multipath) and not (table.has(Multipath)
+                                            or table.has(Error)):
         raise exceptions.TableRefused(
             device=device.name, reason='it is a multipath device')
 

@@ -26,6 +26,8 @@ _VERSION = 1
 # metadata_space_map_root, region_size, target_size
 _SUPERBLOCK = struct.Struct('<IIQ16sQI128sQQ')
 
+SUPERBLOCK_SIZE = _SUPERBLOCK.size
+
 # The bitmap is a dm-array of 64-bit words: a block holds 4096 bytes less a
 # header of 24 (struct array_block).
 _REGIONS_PER_BLOCK = (BLOCK - 24) // 8 * 64

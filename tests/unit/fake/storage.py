@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 import typing
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.host.dm import bitmap
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import lvm
 from cinder_dmclone.location import GroupUuid
@@ -31,10 +33,19 @@ class Superblock:
     hydrated: frozenset[int] = frozenset()
 
     def pack(self) -> bytes:
+        """The blocks of it: superblock, a tree of one node, an array."""
+        regions = -(-self.target_size // self.region_size)
+        words = -(-regions // 64)
         head = metadata._SUPERBLOCK.pack(
             0, 0, 0, b'', metadata._MAGIC, metadata._VERSION, b'',
-            self.region_size, self.target_size)
-        return head.ljust(metadata.HEAD, b'\0')
+            self.region_size, self.target_size) + bitmap._ROOT.pack(1)
+        node = bitmap._NODE.pack(0, 2, 1, 1, 1, 8, 0) + struct.pack(
+            '<QQ', 0, 2)
+        array = bitmap._ARRAY.pack(0, words, words, 8, 2) + sum(
+            1 << region for region in self.hydrated).to_bytes(
+                8 * words, 'little')
+        return b''.join(part.ljust(metadata.BLOCK, b'\0')
+                        for part in (head, node, array))
 
 
 @dataclasses.dataclass
@@ -166,10 +177,10 @@ class Group:
         self._durable = {name: (lv, lv.size, lv.tags)
                          for name, lv in self.volumes.items()}
 
-    def read_head(self, name: str, size: int) -> bytes:
+    def read(self, name: str, first: int, size: int) -> bytes:
         lv = self.volumes[name]
         if lv.superblock:
-            return lv.superblock.pack()
+            return lv.superblock.pack()[first:first + size].ljust(size, b'\0')
         return (b'\0' if lv.zeroed else b'?') * size
 
     def lose_power(self) -> None:

@@ -67,9 +67,10 @@ class LvmTest(Case):
                      lambda: lvm.rename('vg', 'other/root', NAME),
                      lambda: lvm.rename('-vg', 'root', NAME),
                      lambda: lvm.zero('vg', 'root'),
-                     lambda: lvm.read_head('vg', 'root', 4096),
-                     lambda: lvm.read_head('vg', NAME, 100),
-                     lambda: lvm.read_head('vg', NAME, 1 << 30),
+                     lambda: lvm.read('vg', 'root', 0, 4096),
+                     lambda: lvm.read('vg', NAME, 0, 100),
+                     lambda: lvm.read('vg', NAME, 100, 4096),
+                     lambda: lvm.read('vg', NAME, 0, 1 << 30),
                      lambda: lvm.report('a/b'),
                      lambda: lvm.activate('--all'),
                      lambda: lvm.backup_identity('..')):
@@ -148,9 +149,9 @@ class LvmTest(Case):
         self.assertIn('conv=nocreat,fsync', argv)
         self.ready.assert_called_once_with(f'/dev/vg/{NAME}')
 
-    def test_read_head_bypasses_the_cache(self) -> None:
+    def test_read_bypasses_the_cache(self) -> None:
         with mock.patch.object(process, 'run_binary') as run:
-            lvm.read_head('vg', NAME, 8192)
+            lvm.read('vg', NAME, 4096, 8192)
         self.assertIn('iflag=direct', run.call_args.args[0])
         self.assertIn('count=2', run.call_args.args[0])
         self.ready.assert_called_once_with(f'/dev/vg/{NAME}')

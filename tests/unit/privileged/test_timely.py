@@ -45,7 +45,7 @@ CALLS: tuple[tuple[typing.Any, ...], ...] = (
     (lvm.extend, 'vg', NAME, 4096),
     (lvm.activate, 'vg'),
     (lvm.zero, 'vg', NAME),
-    (lvm.read_head, 'vg', NAME, 4096),
+    (lvm.read, 'vg', NAME, 0, 4096),
 )
 # What only reads, in no time.
 READS = {lio.list_exports, iscsi.initiator_name, lvm.backup_identity}
