@@ -50,6 +50,11 @@ class NotTakenBack(DMCloneException):
                "Nothing was changed.")
 
 
+class NotForgotten(DMCloneException):
+    message = ("LV %(lv)s on %(node)s is not forgotten: %(reason)s. Nothing "
+               "was changed.")
+
+
 class NotGivenUp(DMCloneException):
     message = ("What has not arrived of volume %(volume)s on %(node)s is not "
                "given up: %(reason)s. Nothing was changed.")

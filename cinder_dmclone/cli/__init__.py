@@ -24,6 +24,9 @@ _COMMANDS = {
                   'keep what is on its disks; "activate" brings them up '
                   'again. Refused while anybody uses one, or cinder-volume '
                   'runs.',
+    'forget': 'Delete a logical volume of this node that the driver reports '
+              'and keeps, because nobody misses it. Refused for one that a '
+              'volume or a snapshot may need.',
     'give-up': 'Let reads fail of what has not arrived of a volume, because '
                'its lender is lost; they would wait for ever. Lists what that '
                'is. Refused while the lender answers.',
@@ -74,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         if name in _WITH_JSON:
             command.add_argument('--json', action='store_true',
                                  help='for programs')
+    _add_decision(commands.choices['forget'], 'LV', 'its UUID')
     _add_decision(commands.choices['give-up'])
     _add_decision(commands.choices['recover']).add_argument(
         '--from-lender', action='store_true', required=True,
@@ -87,10 +91,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_decision(parser: argparse.ArgumentParser
-                  ) -> argparse.ArgumentParser:
-    """What a command has that gives something up."""
-    parser.add_argument('volume', metavar='VOLUME', help='its id')
+def _add_decision(parser: argparse.ArgumentParser, of: str = 'VOLUME',
+                  named: str = 'its id') -> argparse.ArgumentParser:
+    """What a command has that gives something up.
+
+    :param of: what it is about, and how that is named
+    """
+    parser.add_argument('of', metavar=of, help=named)
     parser.add_argument('--yes', action='store_true', help='do it; without '
                         'this it is only shown what would be done')
     return parser

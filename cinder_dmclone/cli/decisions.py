@@ -21,8 +21,10 @@ import oslo_messaging as messaging
 from cinder_dmclone.database import changes
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
+from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.world import World
@@ -32,14 +34,9 @@ CONF = cfg.CONF
 # Seconds for a message bus that is away, beyond those of the answer.
 _BUS_SECONDS = 5.0
 
-_Request = messages.TakeBack | messages.GiveUp
-# What each asks for, and the node that is asked, given this one.
-_REQUESTS: dict[str, tuple[
-    type[_Request], typing.Callable[[rows.Row, NodeName], NodeName]]] = {
-    'give-up': (messages.GiveUp, lambda row, here: row.node),
-    'recover': (messages.TakeBack,
-                lambda row, here: row.source.node if row.source else here)}
-COMMANDS = frozenset(_REQUESTS)
+_Request = messages.TakeBack | messages.GiveUp | messages.Forget
+# Whom to ask for it, and the request but for its record.
+_Asked = tuple[World, NodeName, typing.Callable[[str], _Request]]
 
 
 class CannotAsk(Exception):
@@ -51,12 +48,10 @@ def run(arguments: argparse.Namespace, worlds: typing.Sequence[World]) -> int:
 
     :returns: 0, 1 if a node refuses, 2 if it could not be asked
     """
-    kind, whom = _REQUESTS[arguments.command]
     try:
-        world, row = _find(VolumeId(arguments.volume), worlds)
-        node = whom(row, world.settings.node)
+        world, node, request = _FIND[arguments.command](arguments.of, worlds)
         _require_up(world, node)
-        plan = _ask(world, node, kind(row.id, ''))
+        plan = _ask(world, node, request(''))
     except exceptions.PeerRefused as error:
         return _fail(error.msg, 1)
     except (exceptions.DatabaseAway, *changes.AWAY) as error:
@@ -64,12 +59,12 @@ def run(arguments: argparse.Namespace, worlds: typing.Sequence[World]) -> int:
         why, *_ = str(getattr(error, 'kwargs', {}).get(
             'reason', error)).splitlines()
         return _fail(f'the database does not answer: {why}. {_UNCHANGED}')
-    except (CannotAsk, exceptions.PeerUnreachable) as error:
+    except (CannotAsk, exceptions.DMCloneException) as error:
         return _fail(f'{error}. {_UNCHANGED}')
     print(plan.does, *(f'gives up: {lost}' for lost in plan.gives_up),
           sep='\n')
     if arguments.yes:
-        return _carry_out(world, node, kind(row.id, plan.record))
+        return _carry_out(world, node, request(plan.record))
     print(f'{_UNCHANGED} With --yes it is done.')
     return 0
 
@@ -103,6 +98,31 @@ def _find(volume: VolumeId,
             return world, row
     raise CannotAsk(f'volume {volume} is on {row.node or "no node"}, of which '
                     'backend this node is none')
+
+
+def _recover(volume: str, worlds: typing.Sequence[World]) -> _Asked:
+    world, row = _find(VolumeId(volume), worlds)
+    node = row.source.node if row.source else world.settings.node
+    return world, node, lambda record: messages.TakeBack(row.id, record)
+
+
+def _give_up(volume: str, worlds: typing.Sequence[World]) -> _Asked:
+    world, row = _find(VolumeId(volume), worlds)
+    return world, row.node, lambda record: messages.GiveUp(row.id, record)
+
+
+def _forget(lv: str, worlds: typing.Sequence[World]) -> _Asked:
+    uuid = LvUuid(lv)
+    for world in worlds:
+        if names.data_lv(uuid) in world.host.group.report().lvs:
+            return world, world.settings.node, (
+                lambda record: messages.Forget(uuid, record))
+    raise CannotAsk(f'this node has no LV {names.data_lv(uuid)}')
+
+
+_FIND: dict[str, typing.Callable[[str, typing.Sequence[World]], _Asked]] = {
+    'forget': _forget, 'give-up': _give_up, 'recover': _recover}
+COMMANDS = frozenset(_FIND)
 
 
 def _require_up(world: World, node: NodeName) -> None:

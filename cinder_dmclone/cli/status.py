@@ -114,6 +114,8 @@ def _role(stack: state.Stack) -> str:
     tags = stack.tags
     if stack.unreadable:
         return f'UNREADABLE: {stack.unreadable}'
+    if tags.forgotten:
+        return 'forgotten, is deleted'
     lent = [f'lent to {tag.borrower}' if tag.read
             else f'{tag.borrower} takes its place' for tag in tags.lent]
     if lent and roles.role(stack) is not roles.Role.VOLUME:

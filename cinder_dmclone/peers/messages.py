@@ -336,6 +336,21 @@ class GiveUp(Request[Plan]):
     record: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Forget(Request[Plan]):
+    """Delete an LV that you report and keep, for nobody misses it.
+
+    It takes the lock of the volume that the LV is of.
+
+    :ivar record: as in ``TakeBack``
+    """
+
+    part = deadlines.CALL_PART
+
+    lv: LvUuid
+    record: str
+
+
 # -- for the volume's home --------------------------------------------------
 
 @dataclasses.dataclass(frozen=True)

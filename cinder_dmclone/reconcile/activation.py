@@ -50,7 +50,7 @@ def decide(host: str, stack: state.Stack) -> Decision:
     tags = stack.tags
     if stack.unreadable:
         return Decision(Verdict.REPORT, stack.unreadable)
-    if not tags.own or tags.copy:
+    if not tags.own or tags.copy or tags.forgotten:
         return Decision(Verdict.WAIT,
                         'whether it is the volume, the row knows')
     if tags.source and (not stack.assembled or _fails(stack)):

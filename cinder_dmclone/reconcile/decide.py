@@ -61,6 +61,8 @@ def _decide(facts: Facts) -> Decision:
         return Decision(Verdict.REPORT, stack.unreadable)
     if stack.data is None and not facts.home:
         return _without_lv(facts)
+    if stack.tags.forgotten:
+        return _forgotten(facts)
     if row is None:
         return Decision(
             Verdict.REPORT, 'the database knows nothing of this LV: it has no '
@@ -81,6 +83,19 @@ def _decide(facts: Facts) -> Decision:
     if row.status == VolumeStatus.DELETING and facts.home:
         return Decision(Verdict.WAIT, 'the volume is being deleted')
     return home.decide(facts, row) if facts.home else _elsewhere(facts, row)
+
+
+def _forgotten(facts: Facts) -> Decision:
+    """The next step for an LV that nobody misses, as an operator has said."""
+    row = facts.row
+    if row and not row.deleted and (row.unreadable or facts.here in (
+            row.owner, row.source, row.offer)):
+        return Decision(Verdict.REPORT, 'it was forgotten by an operator, and '
+                        f'the row of volume {row.id} names it')
+    if facts.rivals or facts.stack.tags.lent or pins.any_stands(facts):
+        return Decision(Verdict.REPORT, 'it was forgotten by an operator, and '
+                        'others need it')
+    return Decision(Action.ERASE, 'it was forgotten by an operator')
 
 
 def _without_lv(facts: Facts) -> Decision:

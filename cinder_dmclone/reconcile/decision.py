@@ -58,7 +58,7 @@ class Action(enum.Enum):
     LEND = 'export to the borrower'
     RELEASE = 'delete the old copy'
     DISCARD = 'destroy a copy that will not be used'
-    ERASE = 'delete an LV whose volume was deleted'
+    ERASE = 'delete an LV that nobody needs'
 
 
 Step = Verdict | Question | Action

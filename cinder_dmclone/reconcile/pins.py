@@ -54,6 +54,11 @@ def standing(facts: Facts, tag: lv_tags.SnapTag) -> Decision | None:
     return Decision(Verdict.REST)
 
 
+def any_stands(facts: Facts) -> bool:
+    """Whether a snapshot needs this LV, or may."""
+    return any(standing(facts, tag) for tag in facts.stack.tags.snaps)
+
+
 def ended(facts: Facts) -> Decision | None:
     """What to do about a pin of a volume's LV that has ended, or may have."""
     for tag in facts.stack.tags.snaps:

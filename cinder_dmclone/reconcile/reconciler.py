@@ -387,6 +387,14 @@ class Reconciler:
         known = self._reader.now(lv, volume, answers)
         return (how or decide.decide)(known), known
 
+    def judge(self, lv: LvUuid, volume: VolumeId) -> tuple[
+            Decision, observed.Facts]:
+        """What would be done about an LV, as far as this node can tell alone.
+
+        The caller holds the volume's lock.
+        """
+        return self._decide_now(lv, volume, observed.no_answers())
+
     def settle(self, row: rows.Row, seconds: float = 0.0) -> tuple[
             Decision, observed.Facts]:
         """Undo or repair what is open on the home LV of a volume.

@@ -22,6 +22,7 @@ from cinder_dmclone.relocation import room
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.service import births
 from cinder_dmclone.service import connections
+from cinder_dmclone.service import forgetting
 from cinder_dmclone.service import recovery
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.service import views
@@ -132,6 +133,7 @@ ANSWERS: dict[type[messages.AnyRequest],
     messages.Disconnect: connections.disconnect_here,
     messages.DisconnectSnapshot: views.disconnect_here,
     messages.FindRoom: find_room,
+    messages.Forget: forgetting.forget,
     messages.GiveUp: recovery.give_up,
     messages.HandOver: hand_over,
     messages.Identify: identify,

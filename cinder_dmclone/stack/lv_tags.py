@@ -81,6 +81,17 @@ class LostTag:
 
 
 @dataclasses.dataclass(frozen=True)
+class ForgottenTag:
+    """Nobody misses this LV, says an operator: it is to be deleted.
+
+    ``volume`` is the one that it was of then.
+    """
+
+    kind: typing.ClassVar[str] = 'forgotten'
+    volume: VolumeId
+
+
+@dataclasses.dataclass(frozen=True)
 class LoanTag:
     """This LV is the source of ``lv`` on ``node``: never to be written.
 
@@ -175,8 +186,8 @@ class MetadataTag:
     iqn: str
 
 
-Tag = (OwnTag | CopyTag | SourceTag | LostTag | LoanTag | PastTag | FrontTag
-       | SnapTag | MetadataTag)
+Tag = (OwnTag | CopyTag | SourceTag | LostTag | ForgottenTag | LoanTag
+       | PastTag | FrontTag | SnapTag | MetadataTag)
 _KINDS: dict[str, type[Tag]] = {
     cls.kind: cls for cls in typing.get_args(Tag)}
 _NUMBERS: dict[str, typing.Callable[[str], int]] = {
@@ -240,6 +251,7 @@ class Tags:
     copy: CopyTag | None = None
     source: SourceTag | None = None
     lost: LostTag | None = None
+    forgotten: ForgottenTag | None = None
     lent: tuple[LoanTag, ...] = ()
     past: PastTag | None = None
     front: FrontTag | None = None
@@ -269,6 +281,7 @@ class Tags:
                 single[tag.kind] = tag
         return cls(own=single.get('own'), copy=single.get('copy'),
                    source=single.get('from'), lost=single.get('lost'),
+                   forgotten=single.get('forgotten'),
                    lent=tuple(lent),
                    past=single.get('past'), front=single.get('front'),
                    snaps=tuple(snaps),

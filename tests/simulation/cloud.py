@@ -54,7 +54,8 @@ class Peers(ports.Peers):
                      if node.initiator.name() == initiator), None)
 
     def is_up(self, node: str) -> bool:
-        return self._cloud.nodes[node].reports_in
+        return not self._cloud.tables.hidden and (
+            self._cloud.nodes[node].reports_in)
 
 
 class Process(cloud.Process):

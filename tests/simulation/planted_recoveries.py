@@ -9,12 +9,19 @@ from __future__ import annotations
 import dataclasses
 
 from cinder_dmclone import names
+from cinder_dmclone.reconcile import decide
+from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile import loans
 from cinder_dmclone.relocation import recovery
+from cinder_dmclone.service import forgetting
 from cinder_dmclone.stack import clones
 from tests.simulation import mistakes
 
 bug = mistakes.bug
+
+
+def _erased(facts):
+    return decision.Decision(decision.Action.ERASE)
 
 
 @bug('a volume is taken back from a node that works',
@@ -62,6 +69,12 @@ def _given_up_at_once(world, place):
      where='story/give up')
 def _waiting(host, stack):
     host.dm.message(str(names.clone(stack.lv)), 'disable_hydration')
+
+
+@bug('whatever an operator names is forgotten', (forgetting, '_why_not'),
+     where='story/forget', also=((decide, '_forgotten', _erased),))
+def _forgotten(decided, known):
+    return ''
 
 
 @bug('a tag says that it was given up, and nothing else',

@@ -5,14 +5,19 @@ from __future__ import annotations
 
 import functools
 import typing
+import uuid
 
 from oslo_serialization import jsonutils
 
 from cinder_dmclone.database import rows
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.peers import wire
+from cinder_dmclone.stack import lv_tags
 from tests.simulation import cloud as cloud_module
 from tests.simulation import truth as truth_module
 
@@ -54,6 +59,24 @@ def give_up(api: control.Api, truth: truth_module.Truth) -> None:
     plan = _ask(api, row.node, messages.GiveUp(api.volume, ''))
     truth.torn = row.owner, row.source
     _ask(api, row.node, messages.GiveUp(api.volume, plan.record))
+
+
+def make_stray(node: cloud_module.Node) -> LvUuid:
+    """An LV that nobody knows of, as a purged row leaves one."""
+    lv = LvUuid(str(uuid.uuid4()))
+    node.group.create(names.data_lv(lv), node.group.report().extent_size, [
+        lv_tags.print_tag(lv_tags.CopyTag(3, VolumeId(lv)))])
+    node.group.flush()
+    return lv
+
+
+def forget(api: control.Api, node: cloud_module.Node, lv: LvUuid) -> None:
+    """``forget --yes``.
+
+    :raises NoAnswer: whether it was done is not known
+    """
+    plan = _ask(api, node.name, messages.Forget(lv, ''))
+    _ask(api, node.name, messages.Forget(lv, plan.record))
 
 
 @_patiently

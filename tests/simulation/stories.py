@@ -163,6 +163,9 @@ BASE = {
                        'detach2, attach2 b, snap, detach2, snap, see'),
     'two behind': shared('snap, attach b, wait 30, attach2 a, see, part a b, '
                          'unsnap, detach2, detach'),
+    'forget': base('stray a, attach b, part a b, stray b, forget_all a, '
+                   'forget_all b, detach, migrate a, forget_all b, snap, '
+                   'attach b, forget_all a'),
     'give up': base('attach b, part a b, lose a, wait 70, give_up, fill, '
                     'flush, wait 90, detach, attach b'),
     'give up partly': base('attach b, part a b, lose a, wait 70, give_up, '

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import typing
 
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from tests.simulation import backups
 from tests.simulation import births
@@ -43,6 +44,8 @@ class Teller:
         self.unmanaging = False
         # Faults have stopped: those of stories, too.
         self.calmed = False
+        # LVs that nobody knows of, and their nodes.
+        self.strays: list[tuple[cloud_module.Node, LvUuid]] = []
 
     def tell(self, steps: typing.Sequence[stories.Step]) -> None:
         for what, *words in steps:
@@ -181,6 +184,32 @@ class Teller:
     def _give_up(self) -> None:
         recoveries.give_up(self.api, self.truth)
 
+    def _stray(self, host: str) -> None:
+        node = self._node(host)
+        self.strays.append((node, recoveries.make_stray(node)))
+
+    def _forget_all(self, host: str) -> None:
+        """An operator forgets all LVs of a node that can be forgotten."""
+        node = self._node(host)
+        for name in list(node.group.volumes):
+            lv = names.lv_uuid(name)
+            if lv and name == names.data_lv(lv):
+                self._forget_lv(node, lv)
+
+    def _forget_lv(self, node: cloud_module.Node, lv: LvUuid) -> None:
+        try:
+            recoveries.forget(self.api, node, lv)
+        except (control.Refused, recoveries.NoAnswer) as error:
+            self.cloud.note(f'{lv} is not forgotten: {error!r}')
+
+    def _forget_strays(self) -> None:
+        for node, lv in self.strays:
+            for _ in range(recoveries.TRIES):
+                if names.data_lv(lv) not in node.group.volumes:
+                    break
+                self._forget_lv(node, lv)
+                self.cloud.scheduler.sleep(recoveries.PAUSE)
+
     def _recover(self) -> None:
         recoveries.recover(self.api, self.truth)
 
@@ -218,6 +247,7 @@ class Teller:
     def calm(self) -> None:
         """One server keeps the volume; what others left is cleaned up."""
         self.calmed = True
+        self._forget_strays()
         # What is late arrives, and a day is over.
         self.cloud.scheduler.sleep(LATE_SECONDS)
         for node in self.cloud.nodes.values():

@@ -15,8 +15,10 @@ from cinder_dmclone.cli import decisions
 from cinder_dmclone.cli import status
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.peers import messages
+from cinder_dmclone import units
 from cinder_dmclone.world import World
 from tests.unit import base
+from tests.unit.fake import cloud
 from tests.unit.fake import ports
 from tests.unit.service import test_recovery
 from tests.unit import test_cli
@@ -38,7 +40,7 @@ class DecisionsTest(test_recovery.LostTestCase):
         """Exit status and what is said, on standard output and error."""
         out, err = io.StringIO(), io.StringIO()
         arguments = argparse.Namespace(
-            command=command, volume=volume or self.volume, yes=yes)
+            command=command, of=volume or self.volume, yes=yes)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = decisions.run(arguments, [self.others[0].process.world])
         return code, out.getvalue(), err.getvalue()
@@ -159,7 +161,7 @@ class DecisionsTest(test_recovery.LostTestCase):
         row = self.cloud.row(self.volume)
         self.cloud.db.update(self.volume, provider_id='2')
         arguments = argparse.Namespace(
-            command='recover', volume=self.volume, yes=True)
+            command='recover', of=self.volume, yes=True)
         with contextlib.redirect_stdout(io.StringIO()):
             self.assertEqual(0, decisions.run(
                 arguments, [self.a.process.world]))
@@ -183,7 +185,7 @@ class GiveUpTest(test_recovery.LostTestCase):
     def call(self, yes: bool) -> tuple[int, list[str], str]:
         out, err = io.StringIO(), io.StringIO()
         arguments = argparse.Namespace(
-            command='give-up', volume=self.volume, yes=yes)
+            command='give-up', of=self.volume, yes=yes)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = decisions.run(arguments, [self.others[0].process.world])
         return code, out.getvalue().splitlines(), err.getvalue()
@@ -222,10 +224,73 @@ class GiveUpTest(test_recovery.LostTestCase):
         self.assertIn('fail already', out[0])
 
 
+class ForgetTest(base.CloudTestCase):
+    """An LV of a that the database knows nothing of."""
+
+    stray_lv = '5a5a5a5a-0000-4000-8000-000000000000'
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.stray = f'volume-{self.stray_lv}'
+        self.a.group.create(self.stray, units.Bytes.from_gib(1), [])
+        self.a.group.flush()
+        self.enterContext(mock.patch.object(rpc, 'initialized',
+                                            return_value=True))
+
+    def call(self, lv: str, node: cloud.Node,
+             yes: bool = True) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        arguments = argparse.Namespace(command='forget', of=lv, yes=yes)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = decisions.run(arguments, [node.process.world])
+        return code, out.getvalue(), err.getvalue()
+
+    def test_told_and_done(self) -> None:
+        code, told, err = self.call(self.stray_lv, self.a, yes=False)
+        self.assertEqual((0, ''), (code, err))
+        self.assertIn(f'LV {self.stray} on a@dmclone is deleted. It was kept '
+                      'because the database knows nothing of this LV', told)
+        self.cloud.settle()
+        self.assertIn(self.stray, self.a.group.volumes)
+        code, done, err = self.call(self.stray_lv, self.a)
+        self.assertEqual((0, 'Done.', ''),
+                         (code, done.splitlines()[-1], err))
+        self.cloud.settle()
+        self.assertNotIn(self.stray, self.a.group.volumes)
+
+    def test_bad_input(self) -> None:
+        volume = self.volume
+        for lv, node, code, why in (
+                ('x', self.a, 2, 'this node has no LV volume-x'),
+                (self.stray_lv, self.b, 2, 'this node has no LV '
+                 + self.stray),
+                (volume, self.a, 1, f'the row of volume {volume} names it')):
+            found, out, err = self.call(lv, node)
+            self.assertEqual((code, ''), (found, out))
+            self.assertRegex(err, f'^cinder-dmclone: .*{why}.*Nothing was '
+                             'changed.\n$')
+        self.cloud.settle()
+        self.assertEqual({f'volume-{volume}', self.stray},
+                         set(self.a.group.volumes))
+
+    def test_the_group_cannot_be_read(self) -> None:
+        self.a.group.lost = True
+        code, out, err = self.call(self.stray_lv, self.a)
+        self.assertEqual((2, ''), (code, out))
+        self.assertRegex(err, '^cinder-dmclone: .*not found.*\n$')
+
+    def test_the_service_is_down(self) -> None:
+        with mock.patch.object(ports.Peers, 'is_up', return_value=False):
+            code, out, err = self.call(self.stray_lv, self.a)
+        self.assertEqual((2, ''), (code, out))
+        self.assertIn('cinder-volume of a@dmclone, which has to do it, is '
+                      'down: start it. Nothing was changed.', err)
+
+
 class CommandLineTest(base.TestCase):
 
     def test_words_that_are_missing(self) -> None:
-        for words in (['recover'], ['recover', 'x'], ['give-up'],
+        for words in (['recover'], ['recover', 'x'], ['give-up'], ['forget'],
                       ['recover', '--from-lender']):
             done = self.run_with_config(test_cli.CONF, test_cli.MAIN, *words)
             self.assertEqual((2, ''), (done.returncode, done.stdout))

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An LV that the driver reports and keeps, and that nobody misses."""
+
+from __future__ import annotations
+
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone import names
+from cinder_dmclone.peers import messages
+from cinder_dmclone.reconcile.decision import Decision
+from cinder_dmclone.reconcile.decision import Verdict
+from cinder_dmclone.reconcile import observed
+from cinder_dmclone.reconcile import pins
+from cinder_dmclone.service.base import Service
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
+
+
+def forget(service: Service, request: messages.Forget) -> messages.Plan:
+    """Have an LV of this node deleted that is kept only because of a doubt.
+
+    A tag says so durably; the reconciler erases it like any other.
+
+    :raises NotForgotten: if it is no such LV, or if an operator has agreed to
+        something else
+    """
+    volume = inspect.refresh(service.host, request.lv).volume
+    with service.locked(volume, messages.Lock.SHORT):
+        decision, known = service.loop.judge(request.lv, volume)
+        forgotten = known.stack.tags.forgotten
+        reason = '' if forgotten else _why_not(decision, known)
+        if not reason and not service.world.peers.is_up(service.node):
+            # An empty one knows nothing of any LV.
+            reason = ('the database does not know that this node works: it '
+                      'may be the wrong one')
+        if reason:
+            raise _refusal(service, request.lv, reason)
+        assert known.stack.data is not None
+        tags = lv_tags.ours(known.stack.data.tags)
+        plan = messages.Plan(
+            does=f'LV {names.data_lv(request.lv)} on {service.node} is '
+            f'deleted. It was kept because {decision.why}.',
+            gives_up=[f'the {known.stack.data.size} bytes that it has',
+                      *(f'what it says of itself: {tag}' for tag in tags)],
+            record=f'{decision.why} {tags}')
+        if request.record and not forgotten:
+            if request.record != plan.record:
+                raise _refusal(service, request.lv, 'it is not as it was when '
+                               'that was agreed to')
+            tag = lv_tags.ForgottenTag(volume)
+            service.host.group.retag(names.data_lv(request.lv),
+                                     add=[lv_tags.print_tag(tag)])
+            service.host.group.flush()
+    service.loop.enqueue(request.lv)
+    return plan
+
+
+def _why_not(decision: Decision, known: observed.Facts) -> str:
+    """Why an LV is kept whatever an operator says; empty if it is not."""
+    stack, row = known.stack, known.row
+    if stack.data is None:
+        return 'there is no such LV'
+    if known.rivals or row and not row.deleted and (
+            row.unreadable
+            or known.here in (row.owner, row.source, row.offer)):
+        return f'the row of volume {row.id} names it' if row else (
+            'several volumes claim it')
+    if decision.step is not Verdict.REPORT:
+        return ('the driver itself knows what is to become of it '
+                f'({decision.why or decision.step.value})')
+    if stack.unreadable:
+        return stack.unreadable
+    if row and row.generation < stack.tags.generation:
+        return f'it may be newer than the volume: {decision.why}'
+    if stack.tags.lent or pins.any_stands(known):
+        return f'others may need it: {decision.why}'
+    held = [name for name in stack.devices if stack.is_held(name)
+            and name.kind in names.CONSUMERS]
+    return f'{held[0]} is in use' if held else ''
+
+
+def _refusal(service: Service, lv: LvUuid,
+             reason: str) -> exceptions.NotForgotten:
+    return exceptions.NotForgotten(lv=lv, node=service.node, reason=reason)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept only because of a doubt goes when an operator says so."""
+
+from __future__ import annotations
+
+import contextlib
+import typing
+from unittest import mock
+
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone import names
+from cinder_dmclone.peers import messages
+from cinder_dmclone.stack import lv_tags
+from cinder_dmclone import units
+from tests.unit import base
+from tests.unit.fake import ports
+
+STRAY = LvUuid('5a5a5a5a-0000-4000-8000-000000000000')
+GIB = units.Bytes.from_gib(1)
+
+
+class ForgetTest(base.CloudTestCase):
+    """An LV whose row was purged is on a."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.own = lv_tags.print_tag(lv_tags.OwnTag(3, VolumeId(STRAY)))
+        self.a.group.create(names.data_lv(STRAY), GIB, [self.own])
+        self.a.group.flush()
+
+    def ask(self, lv: LvUuid = STRAY, record: str = '') -> messages.Plan:
+        return self.b.process.world.peers.ask(
+            self.a.name, messages.Forget(lv, record))
+
+    def state(self) -> object:
+        return [{name: lv.tags for name, lv in node.group.volumes.items()}
+                for node in self.cloud.nodes.values()]
+
+    @contextlib.contextmanager
+    def refused(self, why: str) -> typing.Iterator[None]:
+        """In a line that names the LV, and changes nothing."""
+        before = self.state()
+        with self.assertRaisesRegex(exceptions.PeerRefused, why) as caught:
+            yield
+        self.assertRegex(
+            caught.exception.msg, r'LV [-0-9a-f]+ on a@dmclone is not '
+            r'forgotten: .*\. Nothing was changed\.$')
+        self.cloud.settle()
+        self.assertEqual(before, self.state())
+
+    def test_a_plan_shows_what_it_was_and_changes_nothing(self) -> None:
+        before = self.state()
+        plan = self.ask()
+        self.cloud.settle()
+        self.assertEqual(before, self.state())
+        self.assertRegex(plan.does, f'^LV volume-{STRAY} on a@dmclone is '
+                         'deleted. It was kept because the database knows '
+                         'nothing of this LV')
+        self.assertEqual([f'the {GIB} bytes that it has',
+                          f'what it says of itself: {self.own}'],
+                         plan.gives_up)
+
+    def test_it_is_erased_and_deleted(self) -> None:
+        self.ask(record=self.ask().record)
+        self.cloud.settle()
+        self.assertEqual({names.data_lv(self.lv)}, set(self.a.group.volumes))
+        self.assertEqual([names.data_lv(STRAY)], self.a.erased)
+
+    def test_it_outlives_a_crash(self) -> None:
+        plan = self.ask()
+        with mock.patch.object(type(self.a.process.loop), 'run_once'):
+            self.ask(record=plan.record)
+        self.a.lose_power()
+        self.a.start()
+        # At boot alone it got no front.
+        self.assertEqual({}, {
+            name: found for name, found in self.a.mapper.mapped.items()
+            if STRAY in name})
+        self.cloud.settle()
+        self.assertNotIn(names.data_lv(STRAY), self.a.group.volumes)
+
+    def test_what_came_back_when_the_volume_was_taken_back(self) -> None:
+        """Its row is of a later generation and names another."""
+        self.cloud.db.volume(VolumeId(STRAY), f'{self.b.name}#pool',
+                             status='available', provider_id='5',
+                             _name_id=self.lv)
+        plan = self.ask()
+        self.assertIn('the LV claims to be the volume', plan.does)
+        self.ask(record=plan.record)
+        self.cloud.settle()
+        self.assertNotIn(names.data_lv(STRAY), self.a.group.volumes)
+
+    # -- what is not forgotten ----------------------------------------------
+
+    def test_a_volume(self) -> None:
+        with self.refused(f'the row of volume {self.volume} names it'):
+            self.ask(self.lv)
+
+    def test_a_lender_and_a_copy(self) -> None:
+        self.relocated()
+        with self.assertRaisesRegex(exceptions.PeerRefused, 'names it'):
+            self.ask(self.lv)
+        copy = self.cloud.row(self.volume).lv
+        with self.assertRaisesRegex(exceptions.PeerRefused, 'names it'):
+            self.a.process.world.peers.ask(
+                self.b.name, messages.Forget(copy, ''))
+
+    def test_what_may_be_newer_than_the_volume(self) -> None:
+        """The database was restored."""
+        self.cloud.db.volume(VolumeId(STRAY), f'{self.b.name}#pool',
+                             status='available', provider_id='2',
+                             _name_id=self.lv)
+        with self.refused('it may be newer than the volume'):
+            self.ask()
+
+    def test_a_snapshot(self) -> None:
+        tag = lv_tags.SnapTag(3, typing.cast(typing.Any, STRAY),
+                              VolumeId(STRAY), GIB)
+        self.a.group.retag(names.data_lv(STRAY),
+                           add=[lv_tags.print_tag(tag)])
+        self.a.group.flush()
+        with self.refused('others may need it'):
+            self.ask()
+
+    def test_what_somebody_uses(self) -> None:
+        self.a.lose_power()
+        with mock.patch.object(type(self.a.process.loop), 'run_once'):
+            self.a.start()
+        front = names.front(self.a.host, STRAY)
+        self.a.mapper.open(front.path)
+        with self.refused(f'{front} is in use'):
+            self.ask()
+
+    def test_no_lv(self) -> None:
+        with self.refused('there is no such LV'):
+            self.ask(LvUuid('6b6b6b6b-0000-4000-8000-000000000000'))
+
+    def test_tags_of_a_later_release(self) -> None:
+        self.a.group.retag(names.data_lv(STRAY), add=['dmclone.2.own/x'])
+        self.a.group.flush()
+        with self.refused('which this release does not know'):
+            self.ask()
+
+    def test_an_empty_database(self) -> None:
+        """It knows nothing of any LV, nor of the service."""
+        with mock.patch.object(ports.Peers, 'is_up', return_value=False), (
+                self.refused('it may be the wrong one')):
+            self.ask()
+
+    # -- two operators ------------------------------------------------------
+
+    def test_only_what_was_agreed_to(self) -> None:
+        plan = self.ask()
+        self.a.group.retag(names.data_lv(STRAY), remove=[self.own])
+        self.a.group.flush()
+        with self.refused('not as it was when that was agreed to'):
+            self.ask(record=plan.record)
+
+    def test_the_second_of_two(self) -> None:
+        plans = [self.ask(), self.ask()]
+        for plan in plans:
+            self.ask(record=plan.record)
+        self.cloud.settle()
+        with self.refused('there is no such LV'):
+            self.ask(record=plans[0].record)
+
+    def test_both_at_once(self) -> None:
+        with self.a.service.locked(VolumeId(STRAY)), (
+                self.assertRaisesRegex(exceptions.PeerRefused,
+                                       'Another operation on volume')):
+            self.ask()
