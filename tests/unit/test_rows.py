@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The four changes of a row, on Cinder's schema and with real SQL."""
+"""The changes of a row, on Cinder's schema and with real SQL."""
 
 from __future__ import annotations
 
@@ -229,6 +229,51 @@ class LateTest(RowsTestCase):
         self.assertRaises(exception.ServiceNotFound, self.store.commit, row,
                           owner, self.purpose)
         self.assertEqual(row, self.row())
+
+
+class TakeBackTest(RowsTestCase):
+    """The change that is not made by the node that owns the volume."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.db.service(A)
+        self.before = rows.Owner(Location(A, self.lv), 'pool')
+        self.lost = self.store.commit(self.offered(), OWNER, self.purpose)
+
+    def test_take_back(self) -> None:
+        self.db.statements.clear()
+        row = self.store.take_back(self.lost, self.before, None)
+        self.assertEqual((self.before.location, 3, None, None), (
+            row.owner, row.generation, row.source, row.offer))
+        self.assertEqual(row, self.row())
+        stored = db_api.volume_get(self.db.context, self.volume)
+        service = db_api.service_get(self.db.context, host=A)
+        self.assertEqual((service.uuid, service.availability_zone),
+                         (stored.service_uuid, stored.availability_zone))
+        self.assertEqual(1, sum(text.startswith('UPDATE')
+                                for text in self.db.statements))
+
+    def test_what_it_hydrates_from_itself(self) -> None:
+        row = self.store.take_back(self.lost, self.before, COPY)
+        self.assertEqual(COPY, row.source)
+
+    def test_the_owner_was_faster(self) -> None:
+        self.store.complete(self.lost)
+        before = self.row()
+        self.assertRaises(exceptions.RowChanged, self.store.take_back,
+                          self.lost, self.before, None)
+        self.assertEqual(before, self.row())
+
+    def test_while_something_works_on_it(self) -> None:
+        for values, why in (
+                ({'status': 'deleting'}, 'its status is deleting'),
+                ({'status': 'in-use', 'migration_status': 'migrating'},
+                 'its migration status is migrating')):
+            self.db.update(self.volume, **values)
+            with self.assertRaisesRegex(exceptions.NotTakenBack,
+                                        f'on a@x: {why}'):
+                self.store.take_back(self.lost, self.before, None)
+            self.assertEqual(2, self.row().generation)
 
 
 class LostAnswerTest(RowsTestCase):

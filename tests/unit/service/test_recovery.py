@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import typing
 from unittest import mock
 
 from oslo_serialization import jsonutils
 
+from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import SnapshotId
@@ -237,6 +239,18 @@ class TakeBackTest(LostTestCase):
         plan = self.ask()
         self.cloud.db.update(self.volume, size=2)
         with self.refused('when that was agreed to'):
+            self.ask(plan.record)
+
+    def test_an_owner_that_went_on_in_the_meantime(self) -> None:
+        """Its commit has the same generation, and our answer was lost."""
+        self.lose(self.b)
+        plan = self.ask()
+        row = self.cloud.row(self.volume)
+        other = dataclasses.replace(row, host='c@dmclone#pool',
+                                    provider_id='3')
+        with mock.patch.object(volumes.RowStore, 'take_back',
+                               return_value=other), self.refused(
+                'it is c@dmclone/.* by now'):
             self.ask(plan.record)
 
     def test_the_second_of_two_operators(self) -> None:
