@@ -174,6 +174,9 @@ BASE = {
                           'wait 3, detach'),
     'recover': base('attach b, part a b, fill, lose b, wait 70, recover, '
                     'detach, attach a, fill, wait 3, detach'),
+    'recover snap': base('snap, attach b, part a b, fill, lose b, wait 70, '
+                         'recover, detach, attach a, fill, flush, wait 30, '
+                         'detach, unsnap'),
     'recover anew': base('attach b, part a b, detach, extend, lose b, '
                          'power b, wait 400, recover, attach a, fill, '
                          'wait 3, detach, attach b'),
