@@ -93,12 +93,12 @@ class VolumeService(Daemon):
                    f'{self._venv}/bin/cinder-volume', '--config-file', CONF]
         return container.inside(command) if self.contained else command
 
-    def cli(self, verb: str, check: bool = True) -> Result:
+    def cli(self, verb: str, *words: str, check: bool = True) -> Result:
         """Run the command of an operator: ``cinder-dmclone VERB``."""
         # It knows the product's driver only, not one with fault points.
         self._node.run(['sed', '-i', f's/{self._driver}/{DRIVER}/', CONF])
         try:
-            return self.run_cli(verb, check=check)
+            return self.run_cli(verb, *words, check=check)
         finally:
             self.configure()
 

@@ -107,5 +107,5 @@ class MachineVolumeService(VolumeService):
     def _systemctl(self, verb: str, *options: str) -> None:
         self._node.run(['systemctl', verb, *options, UNIT], check=False)
 
-    def cli(self, verb: str, check: bool = True) -> Result:
-        return self.run_cli(verb, check=check)
+    def cli(self, verb: str, *words: str, check: bool = True) -> Result:
+        return self.run_cli(verb, *words, check=check)
