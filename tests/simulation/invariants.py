@@ -93,7 +93,7 @@ class Watch:
                    if found.connected}
         offered = row.offer if row.offer != self._offer else None
         if len(servers) > 1 and not self.cloud.tables.real and (
-                row.node != self._node
+                row.node != self._node and self._owner not in self.truth.lost
                 or offered and offered.node != row.node):
             raise Violation('I14 shared', f'{servers} have it: {row}')
 
