@@ -146,6 +146,9 @@ def resume(world: World, stack: Stack, row: rows.Row,
     """
     for tag in loans:
         lender.close_loan(world, stack, tag)
+    if stack.tags.source and stack.assembled:
+        # A server may come at once.
+        clones.wait_again(world.host, stack)
     own = lv_tags.OwnTag(row.generation, row.id)
     stale = [tag for tag in (stack.tags.own, stack.tags.past, *loans) if tag]
     world.host.group.retag(names.data_lv(stack.lv),

@@ -194,9 +194,8 @@ def reconnect(host: Host, stack: Stack, queue: bool = True) -> bool:
     """
     source = stack.tags.source
     assert source is not None
-    if queue and not stack.queues:
-        # A teardown that did not end: I/O would fail, not wait.
-        _apply_source(host, stack, stack.disk.devnum if stack.disk else None)
+    if queue:
+        wait_again(host, stack)
     disk = stack.disk or host.initiator.relogin(
         source.iqn, source.portal, deadlines.LOGIN_SECONDS)
     if disk.state != sessions.LOGGED_IN:
@@ -208,6 +207,15 @@ def reconnect(host: Host, stack: Stack, queue: bool = True) -> bool:
     else:
         _apply_source(host, stack, disk.devnum, queue)
     return True
+
+
+def wait_again(host: Host, stack: Stack) -> None:
+    """Let I/O wait while the lender is away, which would fail.
+
+    So a copy is left that only lent, or by a teardown that did not end.
+    """
+    if not stack.queues:
+        _apply_source(host, stack, stack.disk.devnum if stack.disk else None)
 
 
 def _recorded(tag: lv_tags.SourceTag) -> initiator.Source:
@@ -245,8 +253,11 @@ def swap(host: Host, stack: Stack) -> None:
         # when the session ends; nothing is needed from the lender.
         host.initiator.logout(stack.iqn)
     if names.source(stack.lv) in stack.devices and not (
-            stack.borrows_here or stack.tags.lost):
-        _apply_source(host, stack, data.devnum)
+            stack.borrows_here or stack.given_up):
+        # Also if it was about to be given up: what is read is here by now.
+        wanted = dataclasses.replace(stack.tags, lost=None)
+        _apply_source(host, dataclasses.replace(stack, tags=wanted),
+                      data.devnum)
     bare = dataclasses.replace(
         stack, tags=dataclasses.replace(stack.tags, source=None, lost=None),
         devices={

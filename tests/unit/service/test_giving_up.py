@@ -115,6 +115,21 @@ class GiveUpTest(test_recovery.LostTestCase):
         self.assertEqual([f'new {region}' for region in range(8)],
                          [self.read(region) for region in range(8)])
 
+    def test_a_read_that_waits_does_not_keep_it_from_getting_whole(
+            self) -> None:
+        """H16: all is written before the reconciler has looked."""
+        self.lose(self.a)
+        plan = self.give()
+        with mock.patch.object(type(self.b.process.loop), 'run_once'):
+            self.give(plan.record)
+        front = self.b.mapper.mapped[self.b.mapper.named(self.path)]
+        front.stuck = 1
+        for region in range(8):
+            self.b.mapper.write(self.path, region, f'new {region}')
+        self.b.process.loop.run_once(everything=True)
+        self.assertIsNone(self.cloud.row(self.volume).source)
+        self.assertEqual('new 1', self.read(1))
+
     def test_it_can_be_deleted(self) -> None:
         self.given_up()
         self.cloud.detach(self.volume, self.attachment, self.b)

@@ -46,10 +46,10 @@ class LostTestCase(base.CloudTestCase):
         node.lose_power()
         self.down.add(node.name)
 
-    def ask(self, record: str = '',
-            node: cloud.Node | None = None) -> messages.Plan:
-        asked = node or self.a
-        return self.others[0].process.world.peers.ask(
+    def ask(self, record: str = '', node: cloud.Node | None = None,
+            by: cloud.Node | None = None) -> messages.Plan:
+        asked, asking = node or self.a, by or self.others[0]
+        return asking.process.world.peers.ask(
             asked.name, messages.TakeBack(self.volume, record))
 
     @contextlib.contextmanager
@@ -122,6 +122,25 @@ class TakeBackTest(LostTestCase):
         self.detach()
         _, path = self.cloud.attach(self.volume, self.others[0])
         self.assert_data(self.others[0], path)
+
+    def test_what_still_hydrates_itself_waits_for_its_lender(self) -> None:
+        """As a lender it let reads fail while its own was away."""
+        self.cloud.detach(self.volume, self.attachment, self.b)
+        middle = self.cloud.row(self.volume).lv
+        c = self.others[0]
+        self.attachment, _ = self.cloud.attach(self.volume, c)
+        self.cloud.partition(self.a, self.b)
+        self.b.process.loop.run_once(everything=True)
+        source = self.b.mapper.mapped[str(names.source(middle))]
+        self.assertFalse(source.table.queues)
+        self.lose(c)
+        self.ask(self.ask('', self.b, self.b).record, self.b, self.b)
+        self.cloud.detach(self.volume, self.attachment, c)
+        attachment = self.cloud.reserve(self.volume)
+        path = self.cloud.connect(self.volume, attachment, self.b)
+        with self.assertRaises(mapped.Queued):
+            self.b.mapper.read(path, 1)
+        self.assertEqual('written on b', self.b.mapper.read(path, 0))
 
     def test_a_node_installed_anew_has_lost_it(self) -> None:
         """It answers, and has no such LV."""
