@@ -6,6 +6,7 @@ import pathlib
 
 from lab import config
 from lab.daemon import Daemon
+from lab.database import CINDER
 from lab.node import Node
 from lab.processes import wait_for
 from lab.volume import CONF
@@ -47,16 +48,20 @@ class BackupService(Daemon):
         self._image = node.directory / 'backups.img'
 
     def install(self) -> None:
-        self._node.write(_CONF, config.text({'DEFAULT': {
-            'backup_driver': 'cinder.backup.drivers.posix.PosixBackupDriver',
-            'backup_posix_path': _STORE,
-            'backup_file_size': _CHUNK,
-            'backup_compression_algorithm': 'none',
-            'backup_driver_stats_polling_interval': _TELL_SECONDS,
-            'periodic_fuzzy_delay': 0,
-            'default_log_levels': 'cinder.manager=DEBUG,amqp=WARN,'
-                                  'oslo.messaging=INFO,os_brick=INFO',
-            'storage_availability_zone': self._node.name}}))
+        self._node.write(_CONF, config.text({
+            # It needs more rights than cinder-volume has there.
+            'database': {'connection': CINDER},
+            'DEFAULT': {
+                'backup_driver':
+                    'cinder.backup.drivers.posix.PosixBackupDriver',
+                'backup_posix_path': _STORE,
+                'backup_file_size': _CHUNK,
+                'backup_compression_algorithm': 'none',
+                'backup_driver_stats_polling_interval': _TELL_SECONDS,
+                'periodic_fuzzy_delay': 0,
+                'default_log_levels': 'cinder.manager=DEBUG,amqp=WARN,'
+                                      'oslo.messaging=INFO,os_brick=INFO',
+                'storage_availability_zone': self._node.name}}))
 
     def prepare(self) -> None:
         self._node.run(['sh', '-c', _MOUNT, 'sh', str(self._image)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Mapping
 
-from lab.database import CINDER
+from lab.database import CINDER, CINDER_VOLUME
 from lab.network import CONTROLLER
 from lab.rest import KEYSTONE
 from lab.services import PASSWORD, RABBIT_PORT
@@ -98,6 +98,7 @@ def node(name: str, mgmt: str, data: str, venv: pathlib.Path, driver: str,
     sections['DEFAULT'] |= {
         'host': name, 'my_ip': mgmt, 'enabled_backends': BACKEND,
         'rootwrap_config': '/etc/cinder/rootwrap.conf', **default}
+    sections['database']['connection'] = CINDER_VOLUME
     sections[BACKEND] = {
         'volume_driver': driver, 'volume_backend_name': BACKEND,
         'volume_group': 'cinder-volumes', 'target_ip_address': data,

@@ -20,6 +20,9 @@ from lab.virtualenv import site_packages
 
 _HERE = pathlib.Path(__file__).parent
 CINDER = f'mysql+pymysql://lab:{PASSWORD}@{CONTROLLER}/cinder'
+# What nodes have: an account with the role that operators are given.
+CINDER_VOLUME = f'mysql+pymysql://node:{PASSWORD}@{CONTROLLER}/cinder'
+_ROLE = _HERE.parent / 'etc/mariadb/cinder-volume.sql'
 GLANCE = f'mysql+pymysql://lab:{PASSWORD}@{CONTROLLER}/glance'
 _ENDPOINTS = (
     ('cinder', 'block-storage',
@@ -49,6 +52,19 @@ def query(venv: pathlib.Path, socket: pathlib.Path, statement: str,
             return list(cursor.fetchall())
     finally:
         connection.close()
+
+
+def _admit_nodes(venv: pathlib.Path, socket: pathlib.Path) -> None:
+    """Make the account of nodes, with no more rights than they need."""
+    text = ''.join(line for line in _ROLE.read_text().splitlines(True)
+                   if not line.startswith('--'))
+    for statement in (
+            *text.split(';'),
+            f"CREATE USER node@'%' IDENTIFIED BY '{PASSWORD}'",
+            "GRANT cinder_volume TO node@'%'",
+            "SET DEFAULT ROLE cinder_volume FOR node@'%'"):
+        if statement.strip():
+            query(venv, socket, statement)
 
 
 def add_user(client: Client, project: str, user: str, *roles: str) -> None:
@@ -138,6 +154,7 @@ def _build(path: pathlib.Path, venv: pathlib.Path) -> None:
             conf.write_text(f'[database]\nconnection = {url}\n')
             run(*network.argv(f'{venv}/bin/{name}-manage', '--config-file',
                               str(conf), *words), env=environment())
+        _admit_nodes(venv, mariadb.socket)
         keystone.start()
         client = Client(network)
         for name in ('cinder', 'glance'):
@@ -152,7 +169,8 @@ def _build(path: pathlib.Path, venv: pathlib.Path) -> None:
 def template(venv: pathlib.Path) -> pathlib.Path:
     """The cached databases for this virtualenv and these services."""
     name = install.digest(
-        venv.name.encode(), (_HERE / 'database.py').read_bytes(),
+        venv.name.encode(), _ROLE.read_bytes(),
+        (_HERE / 'database.py').read_bytes(),
         (_HERE / 'services.py').read_bytes())
     return cached(f'database-{name}', lambda part: _build(part, venv))
 
