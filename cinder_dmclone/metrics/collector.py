@@ -137,7 +137,7 @@ class Collector:
             found['moves_total'] = [((result,), count) for result, count
                                     in source.moves.ended.items()]
         groups = {DATA: host.group}
-        if host.meta_group is not host.group:
+        if host.meta_group.name != host.group.name:
             groups[METADATA] = host.meta_group
         for role, group in groups.items():
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import io
 import os
 import pathlib
@@ -66,6 +67,17 @@ class HydrationTest(base.CloudTestCase):
         self.cloud.settle(1)
         return labels(volume=self.volume, lender=self.a.name,
                       lv=self.cloud.row(self.volume).lv)
+
+    def test_a_group_for_data_and_metadata_is_told_once(self) -> None:
+        """It is known by its name."""
+        process = self.a.process
+        host = dataclasses.replace(
+            process.world.host,
+            meta_group=process._port('group', self.a.group))
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(collector.Collector(collector.Source(host)))
+        found = parse(prometheus_client.generate_latest(registry).decode())
+        self.assertEqual({labels(role='data'): 1}, found['readable'])
 
     def test_a_volume_that_hydrates(self) -> None:
         of = self.hydrating()
