@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 import re
 import tempfile
-from collections.abc import Sequence
 
 from lab import install
 from lab.errors import LabError
@@ -105,11 +104,11 @@ class _Apt:
                      check=False, timeout=1800)
         if result.returncode:
             raise LabError(f'{program} {words[0]} from Debian {SUITE}: '
-                           f'{_error(result.stderr.splitlines())}')
+                           f'{first_error(result.stderr)}')
         return result.stdout
 
 
-def _error(lines: Sequence[str]) -> str:
+def first_error(said: str) -> str:
     """The first thing that apt calls an error."""
-    found = [line for line in lines if line.startswith('E: ')]
+    found = [line for line in said.splitlines() if line.startswith('E: ')]
     return found[0][3:].strip() if found else 'failed'
