@@ -24,7 +24,8 @@ def take_back(service: Service, request: messages.TakeBack) -> messages.Plan:
     plan = messages.Plan(
         does=f'Volume {row.id} becomes '
         f'{Location(service.node, stack.lv)} again, as it was when it moved '
-        f'to {row.owner} (generation {row.generation}).',
+        f'to {row.owner} (generation {row.generation}). Make sure that '
+        f'{row.node} is off, and stays off.',
         gives_up=list(_given_up(service, row)),
         record=f'{row.owner} {row.provider_id} {row.size}')
     if not request.record:

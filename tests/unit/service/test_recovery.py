@@ -91,7 +91,8 @@ class TakeBackTest(LostTestCase):
         self.assertEqual(before, self.state())
         self.assertEqual(
             f'Volume {self.volume} becomes a@dmclone/{self.lv} again, as it '
-            f'was when it moved to {row.owner} (generation 2).', plan.does)
+            f'was when it moved to {row.owner} (generation 2). Make sure '
+            'that b@dmclone is off, and stays off.', plan.does)
         self.assertEqual(
             ['all that was written to it since, on b@dmclone'], plan.gives_up)
 
