@@ -191,7 +191,7 @@ class Waiting:
                 self._front.stuck -= 1
 
     def check(self) -> None:
-        """Nobody waits for a lender when all regions are here."""
+        """Nobody waits for a lender that is not needed, or was given up."""
         cloud, now = self._server.truth.cloud, self._server.truth.cloud.clock
         row = cloud.row(self._server.truth.volume)
         clone = self._mapper.mapped.get(str(names.clone(
@@ -202,10 +202,12 @@ class Waiting:
                 or hold in self._mapper.mapped
                 or not process.serving or not process.alive
                 or cloud.tables.silent
-                or len(clone.copied) < mapped.regions(clone.table.length)):
+                or len(clone.copied) < mapped.regions(clone.table.length)
+                and not self.given_up):
             self._needless = None
         elif self._needless is None:
             self._needless = now.monotonic()
         elif now.monotonic() - self._needless > FROZEN_SECONDS:
             raise Violation('I6 frozen', 'a read waits for a lender of whom '
-                            f'nothing is needed: {self._server.name}')
+                            'nothing is needed, or to be had: '
+                            f'{self._server.name}')

@@ -166,14 +166,15 @@ BASE = {
     'forget': base('stray a, attach b, part a b, stray b, forget_all a, '
                    'forget_all b, detach, migrate a, forget_all b, snap, '
                    'attach b, forget_all a'),
-    'give up': base('attach b, part a b, lose a, wait 70, give_up, fill, '
-                    'flush, wait 90, detach, attach b'),
+    'give up': base('attach b, part a b, lose a, wait 70, give_up, '
+                    'wait 200, fill, flush, wait 90, detach, attach b'),
     'give up partly': base('attach b, part a b, lose a, wait 70, give_up, '
                            'power b, wait 30, detach, snap, delete'),
     'give up hasty': base('attach b, part a b, give_up, wait 400, fill, '
                           'wait 3, detach'),
     'recover': base('attach b, part a b, fill, lose b, wait 70, recover, '
-                    'detach, attach a, fill, wait 3, detach'),
+                    'detach, attach a, fill, flush, wait 3, detach, '
+                    'attach a'),
     'recover snap': base('snap, attach b, part a b, fill, lose b, wait 70, '
                          'recover, detach, attach a, fill, flush, wait 30, '
                          'detach, unsnap'),
