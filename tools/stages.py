@@ -31,16 +31,15 @@ BOOTSTRAP = WORK / 'bootstrap'
 RESULTS = WORK / 'functional-results'
 TOX = 'tox>=4.11,<5'
 PYTHON = '/usr/bin/python3'
-# Tests in labs run in so many of them at once: a lab often waits.
-LABS = 2
 # The stages that need labs, and seconds until the first test begins.
 IN_LABS = {'functional': 40.0, 'nova': 80.0, 'tempest': 60.0,
            'machine': 300.0}
 # Those that are run without being asked for: always, and with --long.
 ALWAYS = ('functional', 'nova')
 WITH_LONG = ('tempest',)
-# One lab of it has more than enough to do.
 MACHINE = 'machine'
+# Tests run in so many labs at once: one often waits, the less with QEMU in it.
+LABS = {'functional': 3, 'nova': 2, 'tempest': 2, MACHINE: 1}
 # How names of tests begin that are not of this project.
 FOREIGN = {'tempest': ('tempest.api.', 'cinder_tempest_plugin.api.')}
 # What needs no lab, and seconds that it takes. The simulation is divided
@@ -244,7 +243,7 @@ class InLabs:
 
     @property
     def _labs(self) -> int:
-        return 1 if self.name == MACHINE else LABS
+        return LABS[self.name]
 
     def stage(self) -> shares.Stage:
         """Its tests, and how long they take."""

@@ -19,8 +19,8 @@ from tests.simulation import stories
 LONG = bool(os.environ.get('DMCLONE_LONG'))
 # One out of so many; none of them divides the number of the variants of a
 # crash or of a message.
-CRASHES = 1 if LONG else 83
-MESSAGES = 1 if LONG else 4
+CRASHES = 1 if LONG else 107
+MESSAGES = 1 if LONG else 7
 PAIRS = 1 if LONG else 5
 SHARED = 1 if LONG else 61
 SEEDS = 20000 if LONG else 300
