@@ -60,20 +60,20 @@ def messages() -> typing.Iterator[str]:
 
 def pairs() -> typing.Iterator[str]:
     """Every pair of calls at the same time."""
-    for state in stories.STATES:
-        for one, other in itertools.combinations_with_replacement(
-                stories.CALLS, 2):
-            for number in range(PAIR_TRIES):
-                yield f'pair/{state}/{one}/{other}/{number}'
+    return _pairs('pair', stories.STATES, stories.CALLS)
 
 
 def shared_pairs() -> typing.Iterator[str]:
     """The same about a volume that two servers may have."""
-    for state in stories.SHARED_STATES:
-        for one, other in itertools.combinations_with_replacement(
-                stories.SHARED_CALLS, 2):
+    return _pairs('share', stories.SHARED_STATES, stories.SHARED_CALLS)
+
+
+def _pairs(kind: str, states: typing.Iterable[str],
+           calls: typing.Iterable[str]) -> typing.Iterator[str]:
+    for state in states:
+        for one, other in itertools.combinations_with_replacement(calls, 2):
             for number in range(PAIR_TRIES):
-                yield f'share/{state}/{one}/{other}/{number}'
+                yield f'{kind}/{state}/{one}/{other}/{number}'
 
 
 def seeds(first: int) -> typing.Iterator[str]:
