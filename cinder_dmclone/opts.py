@@ -55,7 +55,7 @@ dmclone_opts = [
             ('refuse', 'The attachment is refused with the reason.'),
             ('serve', 'The volume stays where it is and is served over '
                       'iSCSI until it is detached. Its server cannot be '
-                      'live-migrated.')],
+                      'live-migrated, unless the volume is multiattach.')],
         help='What happens to a volume that is attached to a server on a node '
              'that has no room for it, or while it is in a volume group of '
              'Cinder, which stays on its node. A server that is live-migrated '

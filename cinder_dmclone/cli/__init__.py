@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from cinder_dmclone.cli.errors import fail
 from cinder_dmclone.cli import install_files
 from cinder_dmclone import version
 
@@ -53,9 +54,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         from cinder_dmclone.cli import backends
     except ModuleNotFoundError as error:
-        print(f'cinder-dmclone: {arguments.command} needs what cinder-volume '
-              f'has installed: {error} in {sys.prefix}', file=sys.stderr)
-        return 2
+        return fail(f'{arguments.command} needs what cinder-volume has '
+                    f'installed: {error} in {sys.prefix}')
     return backends.run(arguments)
 
 

@@ -24,6 +24,7 @@ from tooz import coordination as tooz
 
 from cinder_dmclone.cli import check
 from cinder_dmclone.cli import decisions
+from cinder_dmclone.cli.errors import fail
 from cinder_dmclone.cli import show
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
@@ -75,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         CONF(words, project='cinder', version=version.version_string())
     except cfg.Error as error:
-        return fail(' '.join(str(error).split()))
+        return fail(str(error))
     logging.setup(CONF, 'cinder')
     objects.register_all()
     priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
@@ -115,12 +116,6 @@ def run(arguments: argparse.Namespace) -> int:
         return fail(f'nothing was {command}d: the locks of cinder-volume '
                     'cannot be had ([coordination] backend_url): '
                     f'{error}', 1)
-
-
-def fail(why: str, code: int = 2) -> int:
-    """Say in one line why nothing was done; returns the exit status."""
-    print(f'cinder-dmclone: {why}', file=sys.stderr)
-    return code
 
 
 @contextlib.contextmanager

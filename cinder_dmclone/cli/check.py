@@ -18,6 +18,7 @@ from oslo_config import cfg
 from oslo_privsep import daemon
 from oslo_rootwrap import wrapper
 
+from cinder_dmclone.cli.errors import fail
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm_filter
 from cinder_dmclone import preflight
@@ -62,7 +63,7 @@ def run(hosts: typing.Iterable[Host],
     for note in notes:
         print(f'note: {note}')
     if unknown:
-        print(f'cinder-dmclone: {unknown}', file=sys.stderr)
+        fail(str(unknown))
     elif not missing:
         print('Nothing is missing.')
     return 1 if missing else 2 if unknown else 0

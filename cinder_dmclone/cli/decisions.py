@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 from concurrent import futures
-import sys
 import threading
 import typing
 
@@ -18,6 +17,7 @@ from cinder import rpc
 from oslo_config import cfg
 import oslo_messaging as messaging
 
+from cinder_dmclone.cli.errors import fail
 from cinder_dmclone.database import changes
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
@@ -53,14 +53,14 @@ def run(arguments: argparse.Namespace, worlds: typing.Sequence[World]) -> int:
         _require_up(world, node)
         plan = _ask(world, node, request(''))
     except exceptions.PeerRefused as error:
-        return _fail(error.msg, 1)
+        return fail(error.msg, 1)
     except (exceptions.DatabaseAway, *changes.AWAY) as error:
         # What follows is a link to SQLAlchemy's manual.
         why, *_ = str(getattr(error, 'kwargs', {}).get(
             'reason', error)).splitlines()
-        return _fail(f'the database does not answer: {why}. {_UNCHANGED}')
+        return fail(f'the database does not answer: {why}. {_UNCHANGED}')
     except (CannotAsk, exceptions.DMCloneException) as error:
-        return _fail(f'{error}. {_UNCHANGED}')
+        return fail(f'{error}. {_UNCHANGED}')
     print(plan.does, *(f'gives up: {lost}' for lost in plan.gives_up),
           sep='\n')
     if arguments.yes:
@@ -77,10 +77,10 @@ def _carry_out(world: World, node: NodeName,
     try:
         _ask(world, node, request)
     except exceptions.PeerRefused as error:
-        return _fail(error.msg, 1)
+        return fail(error.msg, 1)
     except exceptions.PeerUnreachable as error:
-        return _fail(f'{error}. Whether it was done is not known: run the '
-                     'command again')
+        return fail(f'{error}. Whether it was done is not known: run the '
+                    'command again')
     print('Done.')
     return 0
 
@@ -151,8 +151,3 @@ def _ask(world: World, node: NodeName,
         raise exceptions.PeerUnreachable(
             node=node, what=type(request).__name__, reason='the message bus '
             f'does not answer ({type(error).__name__})') from error
-
-
-def _fail(why: str, code: int = 2) -> int:
-    print(f'cinder-dmclone: {" ".join(why.split())}', file=sys.stderr)
-    return code

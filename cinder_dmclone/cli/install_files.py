@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import typing
 
+from cinder_dmclone.cli.errors import fail
 from cinder_dmclone import files
 from cinder_dmclone.files import install
 from cinder_dmclone.files.install import State
@@ -57,15 +58,15 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.check:
             install.apply(steps)
     except files.CannotInstall as error:
-        return _fail(f'{error}. Nothing was changed.')
+        return fail(f'{error}. Nothing was changed.')
     except PermissionError as error:
-        return _fail(f'{error.filename}: {error.strerror}; run it as root. '
-                     'Nothing was changed.')
+        return fail(f'{error.filename}: {error.strerror}; run it as root. '
+                    'Nothing was changed.')
     except OSError as error:
-        return _fail(f'{error.filename}: {error.strerror}. Nothing was '
-                     'changed.')
+        return fail(f'{error.filename}: {error.strerror}. Nothing was '
+                    'changed.')
     except install.HalfDone as error:
-        return _fail(f'{error}. Some files are new already: run it again.')
+        return fail(f'{error}. Some files are new already: run it again.')
     for step in steps:
         print(_line(step, arguments.check))
     if arguments.check:
@@ -105,13 +106,6 @@ def _reload(root: pathlib.Path) -> int:
                               stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
         if done.returncode:
-            failed = 2
-            print(f'cinder-dmclone: the files are there, but '
-                  f'"{" ".join(words)}" failed: '
-                  f'{" ".join(done.stdout.split())}', file=sys.stderr)
+            failed = fail(f'the files are there, but "{" ".join(words)}" '
+                          f'failed: {done.stdout}')
     return failed
-
-
-def _fail(why: str) -> int:
-    print(f'cinder-dmclone: {why}', file=sys.stderr)
-    return 2

@@ -8,6 +8,7 @@ import typing
 
 import prometheus_client
 
+from cinder_dmclone.cli.errors import fail
 from cinder_dmclone.metrics import collector
 from cinder_dmclone.ports import Host
 
@@ -28,9 +29,7 @@ def run(hosts: typing.Iterable[Host], path: str | None) -> int:
             print(prometheus_client.generate_latest(registry).decode(),
                   end='')
     except OSError as error:
-        print(f'cinder-dmclone: {path or "standard output"}: '
-              f'{error.strerror}', file=sys.stderr)
-        return 2
+        return fail(f'{path or "standard output"}: {error.strerror}')
     for node, why in found.failed.items():
         print(f'{node}: {why}', file=sys.stderr)
     return 2 if found.failed else 0

@@ -33,13 +33,16 @@ def describe(row: rows.Row) -> str:
     return ', '.join(words)
 
 
-_OFFERED = {'new': 'is made as', 'cut': 'goes on in', 'move': 'moves to'}
+_OFFERED = {'new': 'is made as', 'cut': 'goes on in', 'move': 'moves to',
+            'revert': 'is reverted as'}
 
 
 def _next(row: rows.Row) -> str:
     """What its offer is for."""
     if row.status in rows.BEING_MADE:
         return 'new'
+    if row.status == rows.REVERTING:
+        return 'revert'
     assert row.offer is not None
     return 'cut' if row.offer.node == row.node else 'move'
 

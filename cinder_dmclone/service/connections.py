@@ -149,8 +149,9 @@ def _in_place(service: Service, row: rows.Row,
         _tell_user(row, error)
         raise error
     LOG.info('Volume %(volume)s is served from %(node)s to %(peer)s over '
-             'iSCSI, as dmclone_no_room says. Its server cannot be '
-             'live-migrated until it is detached and attached anew. %(error)s',
+             'iSCSI, as dmclone_no_room says, until it is detached and '
+             'attached anew. Until then its server cannot be live-migrated, '
+             'unless the volume is multiattach. %(error)s',
              {'volume': row.id, 'node': service.node, 'peer': found.peer,
               'error': error.msg})
     return instead

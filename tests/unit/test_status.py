@@ -158,13 +158,19 @@ class ShowTest(base.CloudTestCase):
         self.assertEqual((1, 'NO PATH'), (code, lv['problem']))
 
     def test_a_volume_that_is_asked_for(self) -> None:
-        for node, text in (('b@dmclone', 'moves to'),
-                           ('a@dmclone', 'goes on in')):
+        for node, at, text, kind in (
+                ('b@dmclone', 'available', 'moves to', 'move'),
+                ('a@dmclone', 'available', 'goes on in', 'cut'),
+                ('a@dmclone', 'reverting', 'is reverted as', 'revert')):
             offer = f'{node}/70000000-0000-4000-8000-000000000001'
-            self.cloud.db.update(self.volume, provider_id=f'1;offer={offer}')
+            self.cloud.db.update(self.volume, status=at,
+                                 provider_id=f'1;offer={offer}')
             self.assertEqual(
-                (0, f'{self.volume}  a@dmclone  available, {text} {offer}\n',
+                (0, f'{self.volume}  a@dmclone  {at}, {text} {offer}\n',
                  ''), self.show('list', self.a))
+            code, found = self.parsed('list', self.a)
+            volume, = found['backends'][0]['volumes']
+            self.assertEqual((0, kind), (code, volume['offered_for']))
 
     def test_a_backend_that_cannot_be_shown(self) -> None:
         """The others are."""
