@@ -57,7 +57,8 @@ class Cinder:
             return None
         return rooms.Volume(
             volume, rooms.node(found['os-vol-host-attr:host'] or ''),
-            found['size'])
+            found['size'], frozenset(
+                one['server_id'] for one in found['attachments']))
 
     def _get(self, path: str) -> typing.Any:
         return self._client.get(path).json()

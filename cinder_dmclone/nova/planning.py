@@ -115,7 +115,7 @@ class Planner:
             [one.volume_id for one in disks if one.volume_id])
         if volumes is None:
             return None
-        need = report.need(volumes, [
+        need = report.need(server, volumes, [
             NewVolume(one.volume_type, one.volume_size or 0)
             for one in disks if not one.volume_id])
         return Plan(server, need, report) if need else None

@@ -56,11 +56,15 @@ class Pool:
 
 @dataclasses.dataclass(frozen=True)
 class Volume:
-    """A volume that exists."""
+    """A volume that exists.
+
+    :ivar servers: those that have it; it stays with them
+    """
 
     id: str
     home: Node
     gib: int
+    servers: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,15 +82,18 @@ class NewVolume:
 class Need:
     """What one server brings, or will have, of volumes of this driver.
 
+    :ivar volumes: those that go where the server goes
+    :ivar shared: those that stay, since another server has them
     :ivar new: GiB of each new volume, with the name of its backends; with
         None any will do
     """
 
     volumes: tuple[Volume, ...] = ()
     new: tuple[tuple[str | None, int], ...] = ()
+    shared: tuple[Volume, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.volumes or self.new)
+        return bool(self.volumes or self.new or self.shared)
 
     def __str__(self) -> str:
         return ', '.join(
@@ -96,7 +103,8 @@ class Need:
 
     def at_home(self, host: str) -> int:
         """GiB that are on a host already."""
-        return sum(one.gib for one in self.volumes if one.home.host == host)
+        return sum(one.gib for one in (*self.volumes, *self.shared)
+                   if one.home.host == host)
 
 
 class Report:
@@ -123,13 +131,16 @@ class Report:
         if default in self._types:
             self._types[None] = self._types[default]
 
-    def need(self, volumes: typing.Iterable[Volume],
+    def need(self, server: str, volumes: typing.Iterable[Volume],
              new: typing.Iterable[NewVolume]) -> Need:
-        """What of these is of this driver."""
+        """What of these, which a server has or is to have, is of this driver.
+        """
+        ours = [one for one in volumes if one.home in self._nodes]
         return Need(
-            tuple(one for one in volumes if one.home in self._nodes),
+            tuple(one for one in ours if one.servers <= {server}),
             tuple((self._types.get(one.type), one.gib) for one in new
-                  if self._leads_here(one.type)))
+                  if self._leads_here(one.type)),
+            tuple(one for one in ours if not one.servers <= {server}))
 
     def _leads_here(self, type_: str | None) -> bool:
         if type_ not in self._types:

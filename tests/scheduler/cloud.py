@@ -36,9 +36,11 @@ class Cloud(http.server.ThreadingHTTPServer):
         self.asked: list[str] = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
-    def add_volume(self, volume: str, host: str, size: int = 20) -> None:
+    def add_volume(self, volume: str, host: str, size: int = 20,
+                   servers: typing.Iterable[str] = ()) -> None:
         self.volumes[volume] = {
             'id': volume, 'size': size,
+            'attachments': [{'server_id': one} for one in servers],
             'os-vol-host-attr:host': f'{host}@dmclone#dmclone'}
 
     def answer(self, path: str) -> tuple[int, typing.Any]:

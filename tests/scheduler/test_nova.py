@@ -148,6 +148,11 @@ class SchedulerTest(unittest.TestCase):
         self.assertEqual(['node1', 'node2'], self.admitted(spec))
         self.assertIn(f'/volumes/{VOLUME}', self.cloud.asked)
 
+    def test_a_volume_that_stays_with_another_server(self) -> None:
+        self.cloud.add_volume(VOLUME, 'node1', servers=[str(uuid.uuid4())])
+        spec = self.server({'volume_id': VOLUME})
+        self.assertEqual(['node1', 'node2', 'node3'], self.admitted(spec))
+
     def test_volumes_that_nova_compute_will_make(self) -> None:
         spec = self.server(
             {'source_type': 'image', 'volume_size': 4},
@@ -166,8 +171,9 @@ class SchedulerTest(unittest.TestCase):
         self.assertEqual([], self.cloud.asked)
 
     def test_a_server_that_moves(self) -> None:
-        """Its disks are in its cell then."""
+        """Its disks are in its cell then, and it has them."""
         admin, server = context.get_admin_context(), str(uuid.uuid4())
+        self.cloud.add_volume(VOLUME, 'node1', servers=[server])
         cell = objects.CellMapping(
             admin, uuid=str(uuid.uuid4()), name='cell1',
             transport_url='fake:///',

@@ -44,8 +44,10 @@ def report(free: typing.Mapping[str, float] = GIB_FREE,
 
 
 def volume(host: str, gib: int = 20, backend: str = 'dmclone',
-           id_: str = 'v') -> rooms.Volume:
-    return rooms.Volume(id_, rooms.Node(host, backend), gib)
+           id_: str = 'v', servers: typing.Iterable[str] = ()
+           ) -> rooms.Volume:
+    return rooms.Volume(id_, rooms.Node(host, backend), gib,
+                        frozenset(servers))
 
 
 @dataclasses.dataclass

@@ -56,6 +56,18 @@ class AdmitTest(PlanningTestCase):
         self.assertEqual(['node1', 'node2', 'node3', 'elsewhere'],
                          self.admitted('s', base.Disk('v')))
 
+    def test_a_volume_that_stays_with_another_server_needs_no_room(
+            self) -> None:
+        self.cinder.volumes['v'] = base.volume('node1', servers=['s', 't'])
+        self.assertEqual(['node1', 'node2', 'node3', 'elsewhere'],
+                         self.admitted('s', base.Disk('v')))
+        plan = self.planner.plan('s')
+        assert plan
+        self.assertEqual(20, plan.need.at_home('node1'))
+        self.cinder.volumes['v'] = base.volume('node1', servers=['s'])
+        self.assertEqual(['node1', 'node2', 'elsewhere'],
+                         self.admitted('s', base.Disk('v')))
+
     def test_new_volumes_count(self) -> None:
         self.assertEqual(
             ['node1', 'node2', 'elsewhere'],

@@ -69,7 +69,7 @@ class NeedTest(unittest.TestCase):
 
     def test_a_volume_elsewhere_is_none_of_ours(self) -> None:
         found = base.report().need(
-            [base.volume('ceph', backend='rbd'), base.volume('')], [])
+            's', [base.volume('ceph', backend='rbd'), base.volume('')], [])
         self.assertFalse(found)
 
     def test_types_say_whose_a_new_volume_is(self) -> None:
@@ -78,17 +78,17 @@ class NeedTest(unittest.TestCase):
                 ('local', (('dmclone', 3),)), ('id-local', (('dmclone', 3),)),
                 (None, (('dmclone', 3),)), ('ceph', ()), ('any', ()),
                 ('unheard of', ())):
-            found = report.need([], [rooms.NewVolume(name, 3)])
+            found = report.need('s', [], [rooms.NewVolume(name, 3)])
             self.assertEqual(wanted, found.new, name)
 
     def test_without_other_drivers_a_type_without_name_is_ours(self) -> None:
         found = base.report(default='id-any').need(
-            [], [rooms.NewVolume(None, 3)])
+            's', [], [rooms.NewVolume(None, 3)])
         self.assertEqual(((None, 3),), found.new)
 
     def test_no_default_type(self) -> None:
         self.assertFalse(base.report(default=None).need(
-            [], [rooms.NewVolume(None, 3)]))
+            's', [], [rooms.NewVolume(None, 3)]))
 
     def test_what_is_at_home(self) -> None:
         need = rooms.Need((base.volume('node1', 5), base.volume('node1', 2),
