@@ -74,8 +74,8 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
             'volume_backend_name', 'target_ip_address', 'target_port',
             'target_prefix', 'volume_clear', 'volume_clear_size',
             'volume_clear_ionice', 'volume_dd_blocksize',
-            'reserved_percentage', 'filter_function',
-            'goodness_function')]
+            'reserved_percentage', 'max_over_subscription_ratio',
+            'filter_function', 'goodness_function')]
 
     # -- service ------------------------------------------------------------
 
@@ -97,6 +97,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         from cinder.volume import manager
         preflight.check(self._world.host, manager.volume_backend_opts)
         activation.activate_volumes(self._world.host)
+        preflight.check_pool(self._world.host)
 
     def set_initialized(self) -> None:
         """Begin to answer peers and to reconcile.

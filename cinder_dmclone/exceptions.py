@@ -208,6 +208,17 @@ class NoMetadataGroup(NoRoom):
                "%(group)s for metadata can be read: %(reason)s")
 
 
+class PoolUnusable(NoRoom):
+    message = ("Thin pool %(pool)s cannot be used: %(reason)s.")
+
+
+class PoolFull(NoRoom):
+    message = ("Thin pool %(pool)s on %(node)s is too full for anything new: "
+               "%(used)s are in use, %(most)s percent may be. Delete "
+               "volumes, or extend it (lvextend --size or "
+               "--poolmetadatasize).")
+
+
 class PeerUnreachable(DMCloneException):
     message = "Node %(node)s did not answer %(what)s: %(reason)s"
 

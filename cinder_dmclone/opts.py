@@ -25,6 +25,22 @@ dmclone_opts = [
              'volume_group speeds up the first writes to a volume that has '
              'just moved. It must not lose acknowledged writes when the '
              'power fails. Default: the same as volume_group.'),
+    cfg.StrOpt(
+        'dmclone_lvm_type', default='thick',
+        choices=[
+            ('thick', 'Linear: each has its room from the beginning.'),
+            ('thin', 'Thin, in the pool dmclone_thin_pool: each takes of it '
+                     'what is written. The pool can be full before they '
+                     'are.')],
+        help='The form of the logical volumes that are made on this node for '
+             'the data of volumes. Nodes may differ: a volume that moves gets '
+             'the form of its new node. What was made before keeps its own.'),
+    cfg.StrOpt(
+        'dmclone_thin_pool',
+        help='Name of the thin pool in volume_group, if dmclone_lvm_type is '
+             'thin. It is made by the operator, and has to zero new blocks; '
+             '"cinder-dmclone check" says how. Default: the name of the '
+             'volume group with "-pool" behind it.'),
     cfg.IntOpt(
         'dmclone_region_size_kib', default=64, min=4, max=1024,
         help='Size in KiB of the regions in which a volume is copied; a '

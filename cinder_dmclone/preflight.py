@@ -22,6 +22,7 @@ from oslo_utils import units as oslo_units
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm
+from cinder_dmclone.host import thin_pool
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone import opts
@@ -60,7 +61,18 @@ def check(host: Host,
     :param service_opts: see ``problems``
     :raises VolumeBackendAPIException: one line for each problem
     """
-    found = problems(host, service_opts)
+    _refuse(problems(host, service_opts))
+
+
+def check_pool(host: Host) -> None:
+    """Find what is wrong with the thin pool of a group that is active.
+
+    :raises VolumeBackendAPIException: one line for each problem
+    """
+    _refuse(list(pool_problems(host)))
+
+
+def _refuse(found: list[str]) -> None:
     if found:
         raise exception.VolumeBackendAPIException(data='\n'.join(found))
 
@@ -73,7 +85,8 @@ def problems(host: Host, service_opts: typing.Iterable[cfg.Opt]) -> list[str]:
     """
     # Commands may say more than one line.
     return [' '.join(line.split()) for check_one in (
-        _check_groups, functools.partial(_check_neighbours, service_opts),
+        _check_groups, _check_pool_is_there,
+        functools.partial(_check_neighbours, service_opts),
         _check_kernel, _check_iscsi, _check_udev, _check_settings,
         _check_commands)
         for line in check_one(host)]
@@ -106,6 +119,48 @@ def _check_groups(host: Host) -> typing.Iterator[str]:
     if 'volume_group' in lost:
         # Without the other one volumes at rest are still to be served.
         yield from lost.values()
+
+
+def _check_pool_is_there(host: Host) -> typing.Iterator[str]:
+    group = host.group
+    try:
+        report = group.report() if group.pool else None
+    except exceptions.DMCloneException:
+        return  # that of the group itself is said
+    if report is None or group.pool in report.pools:
+        return
+    making = thin_pool.making(group.name, group.pool)
+    if group.pool in report.lvs:
+        yield (f'Backend [{host.settings.backend}] wants thin volumes, but '
+               f'{group.place} is no thin pool: set dmclone_thin_pool to '
+               f'another name, and make one: {making}')
+    else:
+        yield (f'Backend [{host.settings.backend}] wants thin volumes, but '
+               f'volume group {group.name} has no thin pool {group.pool} '
+               f'(dmclone_thin_pool): {making}')
+
+
+def pool_problems(host: Host) -> typing.Iterator[str]:
+    """What the kernel has of the thin pool that it should not have.
+
+    What it has nothing of is not active.
+    """
+    group = host.group
+    if not group.pool or any(_check_pool_is_there(host)):
+        return
+    of = f'Backend [{host.settings.backend}]: thin pool {group.place}'
+    try:
+        usage = group.usage()
+    except exceptions.PoolUnusable:
+        yield f'{of} is not active: lvchange --activate y {group.place}'
+        return
+    if usage.state:
+        yield (f'{of} cannot be used, {usage.state}; see lvmthin(7), '
+               f'"Metadata check and repair": lvconvert --repair '
+               f'{group.place}')
+    if not usage.zeroes:
+        yield (f'{of} does not zero new blocks, so a volume would show what '
+               f'another one has left: lvchange --zero y {group.place}')
 
 
 def _check_neighbours(service_opts: typing.Iterable[cfg.Opt],

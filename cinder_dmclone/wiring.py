@@ -44,7 +44,7 @@ def make_host(configuration: typing.Any, node: NodeName,
     :param key: in place of the node's own, which is made if there is none
     """
     config = configuration
-    group = lvm.VolumeGroup(config.volume_group)
+    group = lvm.VolumeGroup(config.volume_group, pool=_thin_pool(config))
     settings = Settings(
         node=node,
         pool=config.safe_get('volume_backend_name') or 'dmclone',
@@ -86,6 +86,13 @@ def make_world(configuration: typing.Any, node: NodeName) -> World:
                  snapshots=snapshots.SnapshotStore(),
                  peers=client.Peers(host.settings.backend),
                  locks=locks.Locks(node), clock=time, moves=told)
+
+
+def _thin_pool(config: typing.Any) -> str:
+    """The pool for what holds data; empty if that is not thin."""
+    if config.dmclone_lvm_type != 'thin':
+        return ''
+    return config.dmclone_thin_pool or f'{config.volume_group}-pool'
 
 
 def _portal(config: typing.Any) -> str:

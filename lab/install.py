@@ -19,7 +19,8 @@ PYTHON = '/usr/bin/python3'
 PACKAGES = (
     'e2fsprogs', 'fio', 'gcc', 'iproute2', 'kmod', 'libc6-dev', 'lvm2',
     'mariadb-client-core', 'mariadb-server-core', 'open-iscsi', 'procps',
-    'python3-venv', 'rabbitmq-server', 'sudo', 'udev')
+    'python3-venv', 'rabbitmq-server', 'sudo', 'thin-provisioning-tools',
+    'udev')
 # What a Galera cluster needs beside them (mariadb-server has the script by
 # which a node joins, galera-4 comes with it), with a proxy in front, and where
 # tooz's locks are.

@@ -21,6 +21,7 @@ from oslo_rootwrap import wrapper
 from cinder_dmclone.cli.errors import fail
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm_filter
+from cinder_dmclone.host import thin_pool
 from cinder_dmclone import preflight
 from cinder_dmclone.ports import Host
 from cinder_dmclone import privileged
@@ -54,13 +55,16 @@ def run(hosts: typing.Iterable[Host],
         _start_helper()
         for host in hosts:
             missing += preflight.problems(host, service_opts)
-        notes = [*lvm_filter.advice(), *_restorers()]
+            missing += preflight.pool_problems(host)
+            if host.group.pool:
+                notes += thin_pool.advice()
+        notes += [*lvm_filter.advice(), *_restorers()]
     except (CannotTell, exceptions.DMCloneException) as error:
         unknown = error
     # Backends of one node lack the same.
     for line in dict.fromkeys(missing):
         print(line)
-    for note in notes:
+    for note in dict.fromkeys(notes):
         print(f'note: {note}')
     if unknown:
         fail(str(unknown))

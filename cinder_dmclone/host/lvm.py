@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A volume group: its logical volumes and their tags.
+"""A volume group: its logical volumes, their tags and their form.
+
+An LV is linear, or thin, in a pool; ``LogicalVolume.pool`` tells, and
+``VolumeGroup.pool`` what new ones of data are.
 
 One report tells everything. It is kept for a while: a relocation looks many
 times, and LVM is slow.
@@ -17,10 +20,12 @@ import time
 from typing import Any, Callable, Iterable, Iterator, Self
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.host import thin_pool
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.marks import reads
 from cinder_dmclone.privileged import block
 from cinder_dmclone.privileged import lvm
+from cinder_dmclone.privileged import thin
 from cinder_dmclone.sysfs import block_device
 from cinder_dmclone.units import Bytes
 
@@ -29,8 +34,11 @@ from cinder_dmclone.units import Bytes
 # changes that somebody makes with ``--autobackup n``.
 KEPT_SECONDS = 3600.0
 
-# Layouts of LVs that are but blocks of disks (lv_layout in lvmreport(7)).
-_PLAIN = ('linear', 'striped')
+# Layouts of LVs that are but blocks, of disks or of a pool (lv_layout in
+# lvmreport(7)); and that of a pool.
+_THIN = 'thin,sparse'
+_PLAIN = ('linear', 'striped', _THIN)
+_POOL = 'thin,pool'
 
 # What LVM says if its header points to a description that was not written.
 _LOST = re.compile(r'bad metadata text on (\S+) .*not found', re.DOTALL)
@@ -42,8 +50,9 @@ class LogicalVolume:
 
     :ivar devnum: 'major:minor', None while it is not active
     :ivar open: whether anything has it open, in the kernel or outside
-    :ivar plain: whether it is blocks of disks and nothing else: no snapshot,
-        no pool, nor of one, and no other volume needs it
+    :ivar plain: whether it is blocks and nothing else: no snapshot, no
+        mirror, no cache, and no other volume needs it
+    :ivar pool: the thin pool that it is in; empty if its blocks are on disks
     """
 
     name: str
@@ -53,6 +62,7 @@ class LogicalVolume:
     devnum: str | None
     open: bool
     plain: bool
+    pool: str = ''
 
     @classmethod
     def parse(cls, group: str, row: dict[str, str]) -> Self:
@@ -64,7 +74,8 @@ class LogicalVolume:
             devnum=(f'{row["lv_kernel_major"]}:{row["lv_kernel_minor"]}'
                     if active else None),
             open=row['lv_device_open'] == 'open',
-            plain=(row['lv_layout'] in _PLAIN and row['lv_role'] == 'public'))
+            plain=(row['lv_layout'] in _PLAIN and row['lv_role'] == 'public'),
+            pool=row['pool_lv'] if row['lv_layout'] == _THIN else '')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +85,9 @@ class Report:
     :ivar token: equals ``VolumeGroup.changed_token()`` as long as LVM's
         metadata has not changed; what is active or open may still change
     :ivar block_size: largest logical block size of its disks, in bytes
+    :ivar free: what is neither in an LV nor in a pool
     :ivar disks: paths of its physical volumes
+    :ivar pools: names of its thin pools, which are none of ``lvs``
     """
 
     name: str
@@ -86,6 +99,7 @@ class Report:
     block_size: int
     disks: tuple[str, ...]
     lvs: dict[str, LogicalVolume]
+    pools: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -94,8 +108,10 @@ class Report:
         group = report['vg'][0]
         disks = tuple(row['pv_name'] for row in report['pv'])
         # Names in brackets are parts of other volumes.
+        rows = [row for row in report['lv']
+                if not row['lv_name'].startswith('[')]
         lvs = [LogicalVolume.parse(group['vg_name'], row)
-               for row in report['lv'] if not row['lv_name'].startswith('[')]
+               for row in rows if row['lv_layout'] != _POOL]
         return cls(
             name=group['vg_name'], uuid=GroupUuid(group['vg_uuid']),
             token=_token(group['vg_uuid'], group['vg_seqno']),
@@ -103,7 +119,9 @@ class Report:
             free=Bytes(int(group['vg_free'])),
             extent_size=Bytes(int(group['vg_extent_size'])),
             block_size=max(map(block_size, disks), default=512),
-            disks=disks, lvs={lv.name: lv for lv in lvs})
+            disks=disks, lvs={lv.name: lv for lv in lvs},
+            pools=frozenset(row['lv_name'] for row in rows
+                            if row['lv_layout'] == _POOL))
 
 
 def _token(uuid: str, sequence: int | str) -> str:
@@ -144,11 +162,15 @@ class _Kept:
 
 
 class VolumeGroup:
-    """The door to one volume group."""
+    """The door to one volume group.
+
+    :ivar pool: the thin pool for what holds data; empty if that is linear
+    """
 
     def __init__(self, name: str, monotonic: Callable[[], float] = (
-            time.monotonic)) -> None:
+            time.monotonic), pool: str = '') -> None:
         self.name = name
+        self.pool = pool
         self._monotonic = monotonic
         self._disks: tuple[str, ...] = ()
         # How often this process has changed the group.
@@ -222,17 +244,42 @@ class VolumeGroup:
         identity = lvm.backup_identity(self.name)
         return _token(*identity) if identity else None
 
+    @property
+    def place(self) -> str:
+        """What gives room for data: the group, or its pool, as LVM says it."""
+        return f'{self.name}/{self.pool}' if self.pool else self.name
+
+    @reads
+    def usage(self) -> thin_pool.Usage:
+        """How full the pool is now; starts no process.
+
+        :raises PoolUnusable: if it is not active
+        """
+        found = thin.pool(self.name, self.pool)
+        if found is None:
+            raise exceptions.PoolUnusable(
+                pool=self.place, reason='it is not active: '
+                f'lvchange --activate y {self.place}')
+        return thin_pool.Usage.parse(*found)
+
+    @reads
+    def mapped(self, lv: LogicalVolume) -> Bytes:
+        """What a thin volume takes of its pool now; starts no process."""
+        return thin_pool.mapped(thin.status(lv.devnum) if lv.devnum else '')
+
     def create(self, name: str, size: Bytes, tags: Iterable[str],
-               zero: bool = False) -> None:
-        """Make a volume, active, with its tags.
+               metadata: bool = False) -> None:
+        """Make a volume, active, with its tags, in the form of those here.
 
         :param size: rounded up to whole extents
-        :param zero: overwrite it with zeros; for small volumes
+        :param metadata: it is for that of a clone: linear in any case, and
+            overwritten with zeros
         :raises CommandFailed: if it exists or there is no room
         """
         with self._change():
-            lvm.create(self.name, name, size, tuple(tags))
-        if zero:
+            lvm.create(self.name, name, size, tuple(tags),
+                       '' if metadata else self.pool)
+        if metadata:
             self.zero(name)
 
     def remove(self, name: str) -> None:

@@ -14,6 +14,7 @@ from cinder_dmclone.events import moves
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import status
 from cinder_dmclone.host import lvm
+from cinder_dmclone.host import thin_pool
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.ports import Host
@@ -33,9 +34,12 @@ METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     'readable': (
         '1 if the volume group could be read, and for data the devices on '
         'it; 0 if not: nothing else is told of it then.', ('role',)),
-    'volume_group_size_bytes': ('Size of the volume group.', ('role',)),
+    'volume_group_size_bytes': (
+        'Size of the volume group; of the thin pool for data, if it is thin.',
+        ('role',)),
     'volume_group_free_bytes': (
-        'What of the volume group is not allocated.', ('role',)),
+        'What of the volume group, or of the thin pool, is not allocated.',
+        ('role',)),
     'lvs': ('How many logical volumes there are.', ('role',)),
     'attention': (
         'How many logical volumes cinder-volume has reported, and are as '
@@ -142,21 +146,23 @@ class Collector:
         for role, group in groups.items():
             try:
                 report = group.report()
+                usage = group.usage() if role == DATA and group.pool else None
                 stacks = inspect.collect(host) if role == DATA else {}
             except exceptions.DMCloneException as error:
                 self.failed[host.settings.node] = error.msg
                 found['readable'].append(((role,), 0))
                 continue
             found['readable'].append(((role,), 1))
-            _add_group(found, role, report)
+            _add_group(found, role, usage or report)
             if role == DATA:
                 add_stacks(found, stacks)
         return found
 
 
-def _add_group(found: Samples, role: str, report: lvm.Report) -> None:
-    found['volume_group_size_bytes'].append(((role,), report.size))
-    found['volume_group_free_bytes'].append(((role,), report.free))
+def _add_group(found: Samples, role: str,
+               room: lvm.Report | thin_pool.Usage) -> None:
+    found['volume_group_size_bytes'].append(((role,), room.size))
+    found['volume_group_free_bytes'].append(((role,), room.free))
 
 
 def add_stacks(found: Samples,

@@ -25,6 +25,11 @@ BACKUPS = pathlib.Path('/etc/lvm/backup')
 DEVICES = pathlib.Path('/etc/lvm/devices')
 
 _SECONDS = 30.0
+# With a thin pool thin_check reads all of its metadata first.
+_ACTIVATION_SECONDS = 600.0
+_ACTIVATION_WAIT = 630
+# A thin volume gives each of its blocks back.
+_REMOVAL_SECONDS = 120.0
 # Zeros for a metadata LV of a few hundred MiB on a busy disk.
 _WRITE_SECONDS = 120.0
 # Within how many seconds a call has to begin; and how long its caller waits,
@@ -44,6 +49,8 @@ _NAME = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.-]*'
 _ANY_NAME = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.-]{0,127}')
 # '@' is what one misses here; LVM refuses it.
 _TAG = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.\-/=!:&#]{0,1022}')
+# Roles of what LVM removes with all that needs it (lvmreport(7)).
+_NEEDED = frozenset(['thickorigin', 'extthinorigin'])
 _ABSENT = re.compile(r'Failed to find logical volume')
 _BUSY = re.compile(r'in use|is used by another device')
 _SAME_SIZE = re.compile(r'matches existing size')
@@ -60,7 +67,7 @@ _REPORT = ('--reportformat', 'json', '--units', 'b', '--nosuffix',
            '--configreport', 'pv', '-o', 'pv_name',
            '--configreport', 'lv', '-o',
            'lv_name,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,'
-           'lv_device_open,lv_layout,lv_role',
+           'lv_device_open,lv_layout,lv_role,pool_lv',
            '--configreport', 'pvseg', '-o,', '--configreport', 'seg', '-o,')
 
 
@@ -74,6 +81,12 @@ def _volume(group: str, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(f'{name!r} is not a logical volume of ours')
     return f'{_group(group)}/{name}'
+
+
+def _any(name: str) -> str:
+    if not _ANY_NAME.fullmatch(name) or name in ('.', '..'):
+        raise ValueError(f'{name!r} is not a logical volume name')
+    return name
 
 
 def _tags(option: str, tags: tuple[str, ...]) -> list[str]:
@@ -130,11 +143,11 @@ def _setting(name: str, *options: str) -> list[str]:
         found if isinstance(found, list) else [found])]
 
 
-def _lvm(*words: str) -> str:
+def _lvm(*words: str, seconds: float = _SECONDS) -> str:
     # A relocation is ten changes, and LVM would keep the whole group's text
     # of each for 30 days. The backup, of the last one, stays.
     config = f'backup/archive=0 {_filter()}'
-    return process.run(['lvm', *words, '--config', config], _SECONDS)
+    return process.run(['lvm', *words, '--config', config], seconds)
 
 
 @functools.cache
@@ -173,32 +186,42 @@ def host_scan() -> tuple[Any, ...]:
 
 
 @privileged.timely(_WAIT_SECONDS, _BEGUN)
-def create(group: str, name: str, size: int, tags: tuple[str, ...]) -> None:
-    """Make a linear volume, active, with tags from its first moment.
+def create(group: str, name: str, size: int, tags: tuple[str, ...],
+           pool: str = '') -> None:
+    """Make a volume, active, with tags from its first moment.
 
     What is on the disk there is neither looked at nor changed.
 
     :param size: bytes
+    :param pool: the thin pool that it is in; without one it is linear
     """
     _volume(group, name)
-    _lvm('lvcreate', '--yes', '--quiet', '--wipesignatures', 'n',
-         '--zero', 'n', *_no_autoactivation(), '--name', name,
-         '--size', f'{int(size)}b', *_tags('--addtag', tags), group)
+    form = ['--zero', 'n', *_no_autoactivation(), '--name', name,
+            '--size', f'{int(size)}b']
+    if pool:
+        # Until 2.03.33 LVM refuses --setautoactivation for thin volumes, and
+        # --zero is for pools.
+        form = ['--name', name, '--virtualsize', f'{int(size)}b',
+                '--thinpool', _any(pool)]
+    _lvm('lvcreate', '--yes', '--quiet', '--wipesignatures', 'n', *form,
+         *_tags('--addtag', tags), group)
 
 
-@privileged.timely(_WAIT_SECONDS, _BEGUN)
+@privileged.timely(_ZERO_SECONDS, _BEGUN)
 def remove(group: str, name: str) -> None:
     """Remove a volume; an absent one is fine.
 
-    :raises DeviceBusy: if it is open, or has snapshots (which LVM would
-        remove with it)
+    :raises DeviceBusy: if it is open, or others need it (which LVM would
+        remove with it): snapshots, unless they are thin, or thin volumes that
+        it is the external origin of
     """
     volume = _volume(group, name)
     try:
         roles = _lvm('lvs', '--noheadings', '-o', 'lv_role', volume)
-        if 'origin' in roles.strip().split(','):
+        if _NEEDED.intersection(roles.strip().split(',')):
             raise exceptions.DeviceBusy(device=volume)
-        _lvm('lvremove', '--yes', '--quiet', volume)
+        _lvm('lvremove', '--yes', '--quiet', volume,
+             seconds=_REMOVAL_SECONDS)
     except exceptions.CommandFailed as error:
         if _BUSY.search(str(error)):
             raise exceptions.DeviceBusy(device=volume) from error
@@ -218,8 +241,7 @@ def retag(group: str, name: str, add: tuple[str, ...],
 def rename(group: str, name: str, new_name: str) -> None:
     """Give a volume another name; one of both is a name of ours."""
     for one in (name, new_name):
-        if not _ANY_NAME.fullmatch(one) or one in ('.', '..'):
-            raise ValueError(f'{one!r} is not a logical volume name')
+        _any(one)
     _volume(group, new_name if _NAME.fullmatch(new_name) else name)
     _lvm('lvrename', '--yes', '--quiet', group, name, new_name)
 
@@ -235,10 +257,11 @@ def extend(group: str, name: str, size: int) -> None:
             raise
 
 
-@privileged.timely(_WAIT_SECONDS, _BEGUN)
+@privileged.timely(_ACTIVATION_WAIT, _BEGUN)
 def activate(group: str) -> None:
     """Make all volumes of the group usable on this node."""
-    _lvm('vgchange', '--yes', '--quiet', '--activate', 'y', _group(group))
+    _lvm('vgchange', '--yes', '--quiet', '--activate', 'y', _group(group),
+         seconds=_ACTIVATION_SECONDS)
 
 
 @privileged.timely(_ZERO_SECONDS, _BEGUN)

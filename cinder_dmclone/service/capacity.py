@@ -3,20 +3,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 
 from cinder.common import constants
 from oslo_config import cfg
+from oslo_log import log as logging
 from oslo_utils import units as oslo_units
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm
+from cinder_dmclone.host import thin_pool
 from cinder_dmclone import names
+from cinder_dmclone.relocation import room
 from cinder_dmclone.stack import lv_tags
+from cinder_dmclone import units
 from cinder_dmclone import version as package
 from cinder_dmclone.world import World
 
 CONF = cfg.CONF
+LOG = logging.getLogger(__name__)
+
+_NO_SPACE = room.Space(units.Bytes(0), units.Bytes(0), units.Bytes(0))
 
 
 class Stats:
@@ -34,22 +42,27 @@ class Stats:
         self._configuration = configuration
         self._attention = attention
         self._report: lvm.Report | None = None
+        # What was last said of the pool.
+        self._said = ''
 
     def get(self, version: str, filter_function: str | None,
             goodness_function: str | None) -> dict[str, typing.Any]:
         """What ``get_volume_stats`` returns."""
         report = self._read()
         settings = self._world.settings
+        thin = bool(self._world.host.group.pool)
+        space = self._space(report)
+        usable = space or _NO_SPACE
         pool = {
             'pool_name': settings.pool,
-            'total_capacity_gb': _gib(report.size),
-            'free_capacity_gb': _gib(report.free),
-            'provisioned_capacity_gb': _gib(report.size - report.free),
+            'total_capacity_gb': _gib(usable.size),
+            'free_capacity_gb': _gib(usable.free),
+            'provisioned_capacity_gb': _gib(usable.provisioned),
             'reserved_percentage': self._configuration.reserved_percentage,
             'max_over_subscription_ratio':
                 self._configuration.max_over_subscription_ratio,
-            'thin_provisioning_support': False,
-            'thick_provisioning_support': True,
+            'thin_provisioning_support': thin,
+            'thick_provisioning_support': not thin,
             'total_volumes': len(report.lvs),
             # Who asks from there is on this node, see ``weights``.
             names.ADDRESSES: self._addresses(),
@@ -65,7 +78,7 @@ class Stats:
             # Nova cannot extend a connected volume of type 'local'
             # (LibvirtVolumeDriver.extend_volume).
             'online_extend_support': False,
-            'backend_state': 'up',
+            'backend_state': 'up' if space else 'down',
         }
         return {
             'volume_backend_name': settings.pool,
@@ -78,6 +91,31 @@ class Stats:
                 self._configuration.dmclone_clone_across_nodes,
             'pools': [pool],
         }
+
+    def _space(self, report: lvm.Report) -> room.Space | None:
+        """What there is for volumes; None if no new one can be."""
+        host = self._world.host
+        try:
+            space = room.space(host, report)
+        except exceptions.PoolUnusable as error:
+            if self._is_new(error.msg):
+                LOG.error('No new volume can be here: %s', error.msg)
+            return None
+        usage = space.usage
+        if not usage or not usage.above(thin_pool.ALARM):
+            self._said = ''
+        elif self._is_new(str(usage)):
+            LOG.error('Thin pool %(pool)s is nearly full: %(used)s are in '
+                      'use. When it is full, writes of servers wait, then '
+                      'fail.', {'pool': host.group.place, 'used': usage})
+        if usage and usage.above(thin_pool.MOST):
+            return dataclasses.replace(space, free=units.Bytes(0))
+        return space
+
+    def _is_new(self, problem: str) -> bool:
+        """Whether something else was last said of the pool."""
+        before, self._said = self._said, problem
+        return problem != before
 
     def _addresses(self) -> list[str]:
         own = {CONF.my_ip, self._configuration.target_ip_address}

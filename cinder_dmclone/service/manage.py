@@ -94,7 +94,7 @@ def _require_possible(service: Service, row: rows.Row,
     if names.data_lv(row.lv) in report.lvs:
         raise _invalid(lv.name, f'volume {row.id} has an LV already')
     growth = int(units.Bytes.from_gib(lv.size.to_gib())) - int(lv.size)
-    if growth > report.free:
+    if not lv.pool and growth > report.free:
         raise _invalid(
             lv.name, f'a volume has whole GiB: it needs {growth} bytes more, '
             f'and {report.free} are free in volume group {report.name}')
@@ -138,8 +138,11 @@ def _refusal_of_ours(service: Service, lv: lvm.LogicalVolume) -> Exception:
 def _hindrance(service: Service, lv: lvm.LogicalVolume) -> str:
     """Why an LV with a name that is not ours cannot become a volume."""
     if not lv.plain:
-        return ('it is more than a linear or striped LV, has snapshots or is '
-                'one')
+        return ('it is more than a linear, striped or thin LV, has snapshots '
+                'or is one')
+    if lv.pool not in ('', service.host.group.pool):
+        return (f'it is in the thin pool {lv.pool}, which is not that of '
+                'this backend (dmclone_lvm_type, dmclone_thin_pool)')
     if lv.devnum is None:
         return 'it is not active (lvchange --activate y)'
     tags = lv_tags.ours(lv.tags)

@@ -13,6 +13,7 @@ from cinder_dmclone import names
 from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.relocation import room
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.service import manage
 from cinder_dmclone.stack import consumers
@@ -24,8 +25,14 @@ from cinder_dmclone import units
 
 def create(service: Service, volume_id: VolumeId, lv: LvUuid,
            size_gib: int) -> str:
-    """Make the LV of a new volume; returns its ``provider_id``."""
+    """Make the LV of a new volume; returns its ``provider_id``.
+
+    :raises PoolFull, PoolUnusable: if its pool may take nothing new
+    """
     group = service.host.group
+    if group.pool:
+        # Else LVM knows: an LV that is not thin has all its room at once.
+        room.admit(service.host, group.report())
     tag = lv_tags.OwnTag(1, volume_id)
     group.create(names.data_lv(lv), units.Bytes.from_gib(size_gib),
                  [lv_tags.print_tag(tag)])

@@ -73,7 +73,7 @@ def _create(host: Host, lv: LvUuid, size: units.Bytes, copy: lv_tags.CopyTag,
     host.meta_group.create(
         names.meta_lv(lv),
         metadata.size(source.size, host.settings.region_size),
-        [lv_tags.print_tag(raw)], zero=True)
+        [lv_tags.print_tag(raw)], metadata=True)
     # A login leaves a node record, which outlives a power cut: so must the
     # LV, which alone tells whose it is.
     flush_records(host)

@@ -120,8 +120,13 @@ def put_away(host: Host, stack: Stack) -> None:
 
 
 def erase(host: Host, stack: Stack) -> None:
-    """Overwrite the data as the operator's ``volume_clear`` says."""
-    if stack.data:
+    """Overwrite the data as the operator's ``volume_clear`` says.
+
+    Those of a thin LV nobody can read when it is gone: its pool writes zeros
+    before it gives a block away. To overwrite it would take of the pool what
+    it never had.
+    """
+    if stack.data and not stack.data.pool:
         host.erase(stack.data.path, stack.data.size)
 
 

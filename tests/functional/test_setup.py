@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lab import FAULTY_DRIVER, LabError
+from lab import FAULTY_DRIVER, LabError, look
 from lab.volume import DRIVER
 from tests.functional import base
 from tests.functional import environment
@@ -15,6 +15,7 @@ RULE = '/etc/udev/rules.d/56-cinder-dmclone.rules'
 NO_MODULES = '/etc/modprobe.d/no-modules.conf'
 IMAGE = '/tmp/small.img'
 SMALL = 'small'
+GROUP = look.GROUP
 WELL = 'Nothing is missing.'
 
 
@@ -91,6 +92,27 @@ class SetupTest(base.FunctionalTest):
                 ('volume_group', 'dmclone_metadata_volume_group'), found,
                 strict=True):
             self.assertIn(f'{SMALL} ({option}) is too small', line)
+
+    def test_a_thin_pool_that_cannot_be_used(self) -> None:
+        """What is printed makes it one that can."""
+        pool = f'{GROUP}/{GROUP}-pool'
+        self.undo(f'lvremove -qfy {pool}')
+        found, = self.problems(dmclone_lvm_type='thin')
+        self.assertIn(f'has no thin pool {GROUP}-pool', found)
+        self.node2.run(found.rpartition(': ')[2])
+        self.assertEqual([], self.problems(dmclone_lvm_type='thin'))
+        for spoil, words in (
+                (f'lvchange --zero n {pool}', 'does not zero new blocks'),
+                (f'lvchange --activate n {pool}', 'is not active')):
+            self.node2.run(spoil)
+            found, = self.problems(dmclone_lvm_type='thin')
+            self.assertIn(words, found)
+            self.node2.run(found.rpartition(': ')[2])
+        self.assertEqual([], self.problems(dmclone_lvm_type='thin'))
+        self.node2.run(f'lvremove -qfy {pool}; '
+                       f'lvcreate -qy -l 1 -n {GROUP}-pool {GROUP}')
+        found, = self.problems(dmclone_lvm_type='thin')
+        self.assertIn(f'{pool} is no thin pool', found)
 
     @environment.only_long
     def test_a_service_that_cannot_start_says_why(self) -> None:

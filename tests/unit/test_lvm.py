@@ -21,16 +21,26 @@ REPORT = json.dumps({'report': [{
     'lv': [{'lv_name': 'volume-1', 'lv_size': '268435456',
             'lv_tags': 'own:1,lent:n/x:2', 'lv_kernel_major': '254',
             'lv_kernel_minor': '3', 'lv_device_open': 'open',
-            'lv_layout': 'linear', 'lv_role': 'public'},
+            'lv_layout': 'linear', 'lv_role': 'public', 'pool_lv': ''},
            {'lv_name': '_snapshot-2', 'lv_size': '268435456',
             'lv_tags': '', 'lv_kernel_major': '-1',
             'lv_kernel_minor': '-1', 'lv_device_open': '',
             'lv_layout': 'linear',
-            'lv_role': 'public,snapshot,thicksnapshot'},
+            'lv_role': 'public,snapshot,thicksnapshot', 'pool_lv': ''},
            {'lv_name': '[pool_tmeta]', 'lv_size': '4194304',
             'lv_tags': '', 'lv_kernel_major': '-1',
             'lv_kernel_minor': '-1', 'lv_device_open': '',
-            'lv_layout': 'linear', 'lv_role': 'private,thin,pool,metadata'}],
+            'lv_layout': 'linear', 'lv_role': 'private,thin,pool,metadata',
+            'pool_lv': ''},
+           {'lv_name': 'pool', 'lv_size': '1073741824',
+            'lv_tags': '', 'lv_kernel_major': '254',
+            'lv_kernel_minor': '9', 'lv_device_open': '',
+            'lv_layout': 'thin,pool', 'lv_role': 'private', 'pool_lv': ''},
+           {'lv_name': 'volume-3', 'lv_size': '4294967296',
+            'lv_tags': '', 'lv_kernel_major': '254',
+            'lv_kernel_minor': '10', 'lv_device_open': '',
+            'lv_layout': 'thin,sparse', 'lv_role': 'public',
+            'pool_lv': 'pool'}],
     'pvseg': [{}], 'seg': [{}]}]})
 
 
@@ -64,7 +74,11 @@ class VolumeGroupTest(unittest.TestCase):
             '_snapshot-2': lvm.LogicalVolume(
                 '_snapshot-2', '/dev/vg/_snapshot-2', Bytes(268435456),
                 frozenset(), None, open=False, plain=False),
+            'volume-3': lvm.LogicalVolume(
+                'volume-3', '/dev/vg/volume-3', Bytes(4294967296),
+                frozenset(), '254:10', open=False, plain=True, pool='pool'),
         }, report.lvs)
+        self.assertEqual({'pool'}, report.pools)
 
     def test_token_equals_while_nothing_changed(self) -> None:
         token = self.group.report().token
@@ -126,11 +140,11 @@ class VolumeGroupTest(unittest.TestCase):
     def test_create(self) -> None:
         self.group.create('volume-1', Bytes(4096), ['own:1'])
         self.lvm.create.assert_called_once_with(
-            'vg', 'volume-1', 4096, ('own:1',))
+            'vg', 'volume-1', 4096, ('own:1',), '')
         self.lvm.zero.assert_not_called()
 
     def test_create_zeroed(self) -> None:
-        self.group.create('dmclone-meta-1', Bytes(4096), [], zero=True)
+        self.group.create('dmclone-meta-1', Bytes(4096), [], metadata=True)
         self.lvm.zero.assert_called_once_with('vg', 'dmclone-meta-1')
 
     def test_retag(self) -> None:
@@ -144,7 +158,9 @@ class VolumeGroupTest(unittest.TestCase):
         for layout, role, plain in (
                 ('linear', 'public', True), ('striped', 'public', True),
                 ('linear', 'public,origin,thickorigin', False),
-                ('thin,sparse', 'public', False),
+                ('thin,sparse', 'public', True),
+                ('thin,sparse', 'public,snapshot,thinsnapshot', False),
+                ('thin,sparse', 'public,origin,thinorigin', False),
                 ('thin,pool', 'private', False),
                 ('raid,raid1', 'public', False)):
             self.assertEqual(plain, lvm.LogicalVolume.parse('vg', {

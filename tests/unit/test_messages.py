@@ -20,6 +20,7 @@ SOURCES: dict[str, set[str]] = {
     'preflight.py': set(),
     'cli/check.py': {'_rootwrap', '_start_helper', '_restorers'},
     'host/lvm_filter.py': {'advice'},
+    'host/thin_pool.py': {'advice'},
     'host/iscsi/targets.py': {'check'},
     'host/iscsi/initiator.py': {'check'},
     'privileged/configfs.py': set(),

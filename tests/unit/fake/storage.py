@@ -11,6 +11,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import bitmap
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import lvm
+from cinder_dmclone.host import thin_pool
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone import units
 
@@ -22,6 +23,8 @@ EXTENT = units.Bytes(4 << 20)
 REGION = units.Bytes(128 << 20)
 
 OLD = 'what another tenant left'
+ZEROS = 'zeros'
+POOL = 'volumes-pool'
 
 
 @dataclasses.dataclass
@@ -61,9 +64,10 @@ class Volume:
     superblock: Superblock | None = None
     zeroed: bool = False
     plain: bool = True
+    pool: str = ''
 
     def read(self, region: int) -> str:
-        return self.blocks.get(region, OLD)
+        return self.blocks.get(region, ZEROS if self.pool else OLD)
 
     def flush(self) -> None:
         self.durable = dict(self.blocks)
@@ -85,6 +89,13 @@ class Group:
         self._changes = 0
         # Whether its disk has failed.
         self.lost = False
+        # The thin pool for data, if it is thin; its size, whether it is
+        # active and zeroes, and what else of it is used.
+        self.pool = ''
+        self.pool_size = size
+        self.active = self.zeroes = True
+        self.used = 0
+        self.metadata_used = 0
 
     def _check(self, command: str) -> None:
         if self.lost:
@@ -92,7 +103,8 @@ class Group:
 
     def report(self) -> lvm.Report:
         self._check('fullreport')
-        used = sum(volume.size for volume in self.volumes.values())
+        used = sum(volume.size for volume in self.volumes.values()
+                   if not volume.pool)
         opened = self._node.mapper.opened()
         return lvm.Report(
             name=self.name, uuid=self.uuid, token=self.changed_token(),
@@ -100,12 +112,14 @@ class Group:
             extent_size=EXTENT, block_size=self.block_size,
             disks=('/dev/fake',),
             lvs={name: self._show(lv, bool(opened[lv.devnum]))
-                 for name, lv in self.volumes.items()})
+                 for name, lv in self.volumes.items()},
+            pools=frozenset([self.pool] if self.pool else ()))
 
     def _show(self, lv: Volume, opened: bool) -> lvm.LogicalVolume:
         return lvm.LogicalVolume(
             name=lv.name, path=f'/dev/{self.name}/{lv.name}', size=lv.size,
-            tags=lv.tags, devnum=lv.devnum, open=opened, plain=lv.plain)
+            tags=lv.tags, devnum=lv.devnum, open=opened, plain=lv.plain,
+            pool=lv.pool)
 
     def changed_token(self) -> str:
         return f'{self.uuid}:{self._changes}'
@@ -114,17 +128,37 @@ class Group:
         return next((lv for lv in self.volumes.values()
                      if lv.devnum == devnum), None)
 
+    @property
+    def place(self) -> str:
+        return f'{self.name}/{self.pool}' if self.pool else self.name
+
+    def usage(self) -> thin_pool.Usage:
+        if not self.active:
+            raise exceptions.PoolUnusable(pool=self.place,
+                                          reason='it is not active')
+        used = self.used + sum(map(self._mapped, self.volumes.values()))
+        return thin_pool.Usage(
+            self.pool_size, units.Bytes(used), units.Bytes(100),
+            units.Bytes(self.metadata_used), self.zeroes)
+
+    def mapped(self, lv: lvm.LogicalVolume) -> units.Bytes:
+        return units.Bytes(self._mapped(self.volumes[lv.name]))
+
+    @staticmethod
+    def _mapped(lv: Volume) -> int:
+        return len(lv.blocks) * REGION if lv.pool else 0
+
     def create(self, name: str, size: units.Bytes,
-               tags: typing.Iterable[str], zero: bool = False) -> None:
-        size = size.round_up(EXTENT)
+               tags: typing.Iterable[str], metadata: bool = False) -> None:
+        size, pool = size.round_up(EXTENT), '' if metadata else self.pool
         if name in self.volumes:
             raise _failed('lvcreate', f'{name} already exists')
-        if size > self.report().free:
+        if not pool and size > self.report().free:
             raise _failed('lvcreate', 'insufficient free space')
         self.volumes[name] = Volume(name, size, _legal(tags),
-                                    self._node.number())
+                                    self._node.number(), pool=pool)
         self._changes += 1
-        if zero:
+        if metadata:
             self.zero(name)
 
     def zero(self, name: str) -> None:
@@ -162,7 +196,7 @@ class Group:
         if size < lv.size:
             raise _failed('lvextend', 'New size not larger than existing '
                           'size')
-        if size - lv.size > self.report().free:
+        if not lv.pool and size - lv.size > self.report().free:
             raise _failed('lvextend', 'insufficient free space')
         lv.size = size
         self._changes += 1

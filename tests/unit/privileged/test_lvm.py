@@ -50,10 +50,20 @@ class LvmTest(Case):
             '--addtag', 'own:1', '--addtag', 'lent:n#b/x:2', 'vg',
             '--config', CONFIG]], self._argv())
 
+    def test_create_thin(self) -> None:
+        """LVM refuses --zero and, mostly, --setautoactivation then."""
+        lvm.create('vg', NAME, 4096, ('own:1',), 'vg-pool')
+        self.assertEqual([[
+            'lvm', 'lvcreate', '--yes', '--quiet', '--wipesignatures', 'n',
+            '--name', NAME, '--virtualsize', '4096b', '--thinpool',
+            'vg-pool', '--addtag', 'own:1', 'vg', '--config', CONFIG]],
+            self._argv())
+
     def test_names_and_tags_are_checked(self) -> None:
         for call in (lambda: lvm.create('vg', 'root', 1, ()),
                      lambda: lvm.create('-vg', NAME, 1, ()),
                      lambda: lvm.create('vg', NAME, 1, ('a@b',)),
+                     lambda: lvm.create('vg', NAME, 1, (), '-pool'),
                      lambda: lvm.create('vg', NAME, 1, ('-a',)),
                      lambda: lvm.create('vg', NAME, 1, ('',)),
                      lambda: lvm.remove('vg', 'swap'),
@@ -103,6 +113,17 @@ class LvmTest(Case):
         with self.assertRaises(exceptions.DeviceBusy):
             lvm.remove('vg', NAME)
         self.assertEqual(1, self.run_.call_count)
+
+    def test_thin_snapshots_stay_without_their_origin(self) -> None:
+        self.run_.side_effect = [
+            '  public,origin,thinorigin,multithinorigin\n', '']
+        lvm.remove('vg', NAME)
+        self.assertEqual('lvremove', self._argv()[1][1])
+
+    def test_remove_spares_what_hangs_on_an_external_origin(self) -> None:
+        self.run_.return_value = '  public,origin,extthinorigin\n'
+        with self.assertRaises(exceptions.DeviceBusy):
+            lvm.remove('vg', NAME)
 
     def test_remove_fails(self) -> None:
         self.run_.side_effect = exceptions.CommandFailed(

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node whose volumes are thin, beside one whose are not."""
+from __future__ import annotations
+
+import copy
+import typing
+
+from lab import look
+from tests.functional import base
+from tests.functional import environment
+from tests.functional import test_snapshots
+
+if typing.TYPE_CHECKING:
+    from lab.lab import LabNode
+
+GROUP = look.GROUP
+POOL = f'{GROUP}-pool'
+BLOCKS = base.GIB // 4096
+CONF = '/etc/cinder/cinder.conf'
+
+
+class ThinTestCase(test_snapshots.SnapshotTestCase):
+    """Node 1 has a pool, node 2 has none."""
+
+    # How large the pool is, in GiB of the lab's.
+    pool = 12
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.addCleanup(self._make_thick)
+        self.node1.run(f'lvcreate -qy --type thin-pool -n {POOL} -c 64k -Zy '
+                       f'-L {self.pool * self.gib}b {GROUP}')
+        self._start_thin()
+
+    def _start_thin(self) -> None:
+        """Start cinder-volume on node 1, with thin volumes."""
+        self.node1.volume.kill()
+        self.node1.volume.configure()
+        self.node1.run(['sed', '-i', '/^\\[dmclone\\]/a '
+                        'dmclone_lvm_type = thin', CONF])
+        self.node1.volume.start()
+        self.node1.volume.wait_up()
+        self._wait_reporting([self.node1])
+
+    def _make_thick(self) -> None:
+        self.remove_volumes()
+        try:
+            self.wait('end of all volumes', lambda: not [
+                name for name in look.volumes(self.node1)
+                if name.startswith('volume-')])
+        finally:
+            self.node1.volume.kill()
+            self.node1.run(f'lvremove -qfy {GROUP}/{POOL}', check=False)
+            self.start_services(self.node1)
+
+    def column(self, node: LabNode, name: str, column: str) -> str:
+        """What LVM says of an LV."""
+        return node.run(['lvs', '--devices', node.disk, '--noheadings',
+                         '--units', 'b', '--nosuffix', '-o', column,
+                         f'{GROUP}/{name}']).stdout.strip()
+
+    def layout(self, volume: str, node: LabNode) -> str:
+        """The form of a volume's LV on a node."""
+        return self.column(node, f'volume-{self.row(volume).lv}', 'lv_layout')
+
+    def used(self) -> float:
+        """Percent of the pool's data."""
+        return float(self.column(self.node1, POOL, 'data_percent'))
+
+
+class ThinTest(ThinTestCase):
+
+    def test_there_and_back(self) -> None:
+        """It is right in either form; nothing is left of it in the pool."""
+        self.assertEqual(0, self.used())
+        volume, image = self.filled(self.node1)
+        self.assertEqual('thin,sparse', self.layout(volume, self.node1))
+        self.assertAlmostEqual(100 / self.pool, self.used(), delta=0.5)
+        at = self.attach(volume, self.node2)
+        self.assertEqual('linear', self.layout(volume, self.node2))
+        image.write(at, 5, 40, BLOCKS // 41)
+        self.wait_complete(volume)
+        self.assert_holds(image, at)
+        # The lender has let go of all of it.
+        self.wait('the room of the lender', lambda: self.used() == 0)
+        self.detach(at)
+        at = self.attach(volume, self.node1)
+        self.assertEqual('thin,sparse', self.layout(volume, self.node1))
+        image.write(at, 7, 24, BLOCKS // 25)
+        self.assert_holds(image, at)
+        self.wait_complete(volume)
+        self.assert_holds(image, at)
+        self.detach(at)
+        self.remove_volumes()
+        self.wait('the end of all data', lambda: self.used() == 0)
+
+    def test_a_snapshot_a_clone_and_growth(self) -> None:
+        volume, image = self.filled(self.node1)
+        at = self.attach(volume, self.node1)
+        then = copy.deepcopy(image)
+        snapshot = self.snapshot(volume)
+        image.write(at, 7, 24, BLOCKS // 25)
+        born = self.born(snapshot_id=snapshot)
+        clone = self.born(source_volid=volume)
+        there = self.attach(born, self.node1)
+        self.assert_holds(then, there)
+        for each in (volume, born, clone):
+            self.wait_complete(each)
+            self.assertEqual('thin,sparse', self.layout(each, self.node1))
+        self.assert_holds(then, there)
+        self.assert_holds(image, at)
+        self.assert_holds(image, self.attach(clone, self.node1))
+        self.detach(at)
+        self.lab.wait_volume(volume, 'available')
+        self.lab.cinder('POST', f'/volumes/{volume}/action',
+                        {'os-extend': {'new_size': 2}})
+        self.wait('the extension', lambda: self.row(volume).size == 2
+                  and self.row(volume).status == 'available')
+        at = self.attach(volume, self.node1)
+        tail = self.image()
+        tail.write(at, BLOCKS, 64)
+        tail.write(at, 2 * BLOCKS - 16, 16)
+        self.assert_holds(image, at)
+        self.assertEqual('', tail.blocks_difference(at))
+        self.detach(at)
+        self.delete_snapshot(snapshot)
+        self.remove_volumes()
+        self.wait('the end of all data', lambda: self.used() == 0)
+
+    @environment.only_long
+    def test_after_a_reboot(self) -> None:
+        volume, image = self.filled(self.node2)
+        at = self.attach_slowly(volume, self.node2, self.node1, crawl=True)
+        image.write(at, 9, 20, BLOCKS // 21)
+        self.assert_hydrating(at)
+        self.node1.reboot()
+        self._start_thin()
+        self.wait(at.path, lambda: self.node1.run(
+            ['test', '-e', at.path], check=False).code == 0)
+        self.release(at, self.node2)
+        self.wait_complete(volume)
+        self.assert_holds(image, at)
+
+
+class FullPoolTest(ThinTestCase):
+
+    pool = 4
+
+    def test_a_pool_that_is_too_full(self) -> None:
+        volume, image = self.filled(self.node2)
+        filler = f'{GROUP}/filler'
+        self.addCleanup(self.node1.run, f'lvremove -qfy {filler}',
+                        check=False)
+        size = self.pool * self.gib
+        self.node1.run(f'lvcreate -qy -V {size}b --thinpool {POOL} -n filler '
+                       f'{GROUP}')
+        self._fill(0, size * 85 // 100)
+        attachment = self.lab.reserve(volume)
+        error = self.error_of(lambda: self.lab.connect(attachment, 1))
+        self.assertIn('is too full for anything new: 85 percent', error)
+        self.wait('the report', lambda: self._free() == 0)
+        refused = self.lab.create_volume(1, node=1, wait=False)
+        self.volumes.append(refused)
+        self.assertEqual('error', self.lab.wait_volume(refused, 'error'))
+        self._fill(size * 85 // 100, size * 96 // 100)
+        log = self.node1.volume.log
+        self.wait('the alarm', lambda: 'is nearly full: 96 percent of its data'
+                  in log.read_text(errors='replace'))
+        self.node1.run(f'lvremove -qfy {filler}')
+        self.wait('the room', lambda: self._free() > 0)
+        # The same attachment can be tried again.
+        at = self.attach(volume, self.node1, attachment)
+        self.assert_holds(image, at)
+        self.wait_complete(volume)
+        self.detach(at)
+
+    def _fill(self, first: int, end: int) -> None:
+        """Write the operator's LV from one byte to another."""
+        self.node1.run(
+            f'dd if=/dev/zero of=/dev/{GROUP}/filler bs=1M '
+            f'seek={first >> 20} count={(end - first) >> 20} oflag=direct '
+            'status=none')
+
+    def _free(self) -> float:
+        """GiB that node 1 reports to be free."""
+        pool, = [pool for pool in self.lab.cinder(
+            'GET', '/scheduler-stats/get_pools?detail=True')['pools']
+            if pool['name'].startswith('node1@')]
+        return float(pool['capabilities']['free_capacity_gb'])

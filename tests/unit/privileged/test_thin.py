@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+import typing
+import unittest
+from unittest import mock
+
+from cinder_dmclone import privileged
+from cinder_dmclone.privileged import dm_ioctl
+from cinder_dmclone.privileged import thin
+
+TABLE = '0 8192 thin-pool 254:0 254:1 128 0 0'
+STATUS = '0 8192 thin-pool 1 10/1024 3/64 - rw discard_passdown - 1024'
+
+
+class ThinTest(unittest.TestCase):
+
+    def setUp(self) -> None:
+        privileged.context.set_client_mode(False)
+        self.addCleanup(privileged.context.set_client_mode, True)
+        # By name or number, and by whether the table is asked for.
+        self.lines: dict[tuple[typing.Any, bool], str] = {}
+        self.enterContext(mock.patch.object(dm_ioctl, 'ask', self.ask))
+        self.enterContext(mock.patch.object(
+            dm_ioctl, 'lines', lambda reply: reply))
+
+    def ask(self, command: int, name: str = '', flags: int = 0,
+            dev: int = 0) -> str | None:
+        self.assertEqual(dm_ioctl.TABLE_STATUS, command)
+        self.assertTrue(flags & dm_ioctl.NOFLUSH)
+        return self.lines.get((name or dev,
+                               bool(flags & dm_ioctl.STATUS_TABLE)))
+
+    def test_a_pool_with_volumes(self) -> None:
+        self.lines = {('my--vg-my--vg--pool-tpool', True): TABLE,
+                      ('my--vg-my--vg--pool-tpool', False): STATUS,
+                      ('my--vg-my--vg--pool', True): '0 8192 linear 254:2 0'}
+        self.assertEqual((TABLE, STATUS), thin.pool('my-vg', 'my-vg-pool'))
+
+    def test_a_pool_that_never_had_one(self) -> None:
+        self.lines = {('vg-pool', True): TABLE, ('vg-pool', False): STATUS}
+        self.assertEqual((TABLE, STATUS), thin.pool('vg', 'pool'))
+
+    def test_no_pool(self) -> None:
+        for lines in ({}, {('vg-pool', True): '0 8192 linear 254:2 0'}):
+            self.lines = dict(lines)
+            self.assertIsNone(thin.pool('vg', 'pool'))
+
+    def test_a_volume(self) -> None:
+        line = '0 8192 thin 4096 8191'
+        self.lines = {((254 << 8) + 3, False): line}
+        self.assertEqual(line, thin.status('254:3'))
+        self.assertEqual('', thin.status('254:4'))
+
+    def test_names_are_checked(self) -> None:
+        for call in (lambda: thin.pool('a/b', 'pool'),
+                     lambda: thin.pool('vg', ''),
+                     lambda: thin.pool('vg', '..'),
+                     lambda: thin.pool('-vg', 'pool')):
+            self.assertRaises(ValueError, call)
+        self.assertRaises(ValueError, thin.status, 'sda')
