@@ -12,6 +12,7 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.relocation import room
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
@@ -29,7 +30,8 @@ def prepare(world: World, copy: messages.Prepare) -> str:
     deadline the copy is undone: nobody waits for it any more.
 
     :returns: the path of the copy's front
-    :raises PeerRefused: if the row does not offer this copy to this node
+    :raises PeerRefused: if the row does not offer this copy to this node, or
+        its room is gone
     """
     started = world.clock.monotonic()
     settings = world.settings
@@ -51,6 +53,12 @@ def prepare(world: World, copy: messages.Prepare) -> str:
         raise exceptions.PeerRefused(
             node=settings.node, what='to prepare a copy', reason='an '
             'earlier attempt with the same LV was interrupted')
+    try:
+        room.confirm(world.host, copy.lent.size)
+    except exceptions.NoRoom as error:
+        raise exceptions.PeerRefused(
+            node=settings.node, what='to prepare a copy',
+            reason=error.msg) from error
     try:
         build(world, copy.lv,
               lv_tags.CopyTag(copy.generation, copy.volume), copy.lent,

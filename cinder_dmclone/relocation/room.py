@@ -134,6 +134,18 @@ def require(host: Host, report: lvm.Report, size: units.Bytes) -> None:
             free=found)
 
 
+def confirm(host: Host, size: units.Bytes) -> None:
+    """Still have the room for a copy that somebody has asked for.
+
+    Others may have asked at the same time. LVM makes no LV without room,
+    unless it is thin.
+
+    :raises NoRoom: if there is none
+    """
+    if host.group.pool:
+        require(host, host.group.report(), size)
+
+
 def _metadata_group(host: Host) -> lvm.Report:
     try:
         return host.meta_group.report()

@@ -29,6 +29,7 @@ from cinder_dmclone import units
 from cinder_dmclone import wiring
 from tests.unit import base
 from tests.unit.fake import cloud
+from tests.unit.fake import ports
 from tests.unit.fake import storage
 
 GIB = units.GIB
@@ -167,6 +168,22 @@ class RoomTest(ThinCase):
             self.relocated()
         self.assertEqual({}, self.b.group.volumes)
         self.assertIsNone(self.cloud.row(self.volume).offer)
+
+    def test_room_that_is_gone_when_the_copy_is_to_be_made(self) -> None:
+        """Another copy was asked for at the same time."""
+        def fate(message: ports.Message) -> ports.Fate:
+            if message.request == 'Prepare':
+                self.b.group.used = int(9.5 * GIB)
+            return ports.Fate.ARRIVES
+        self.b.group.used = int(7.5 * GIB)
+        self.cloud.fate = fate
+        with self.assertRaisesRegex(exceptions.PeerRefused, 'is too full'):
+            self.relocated()
+        self.assertEqual({}, self.b.group.volumes)
+        self.cloud.settle()
+        self.assertEqual((self.a.name, None),
+                         (self.cloud.row(self.volume).node,
+                          self.cloud.row(self.volume).offer))
 
     def test_nor_is_one_made_in_it(self) -> None:
         volume = str(uuid.uuid4())
