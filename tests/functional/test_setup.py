@@ -93,6 +93,7 @@ class SetupTest(base.FunctionalTest):
                 strict=True):
             self.assertIn(f'{SMALL} ({option}) is too small', line)
 
+    @environment.only_long
     def test_a_thin_pool_that_cannot_be_used(self) -> None:
         """What is printed makes it one that can."""
         pool = f'{GROUP}/{GROUP}-pool'

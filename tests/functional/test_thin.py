@@ -94,6 +94,7 @@ class ThinTest(ThinTestCase):
         self.remove_volumes()
         self.wait('the end of all data', lambda: self.used() == 0)
 
+    @environment.only_long
     def test_a_snapshot_a_clone_and_growth(self) -> None:
         volume, image = self.filled(self.node1)
         at = self.attach(volume, self.node1)
@@ -146,6 +147,7 @@ class FullPoolTest(ThinTestCase):
 
     pool = 4
 
+    @environment.only_long
     def test_a_pool_that_is_too_full(self) -> None:
         volume, image = self.filled(self.node2)
         filler = f'{GROUP}/filler'
