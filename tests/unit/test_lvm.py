@@ -147,6 +147,34 @@ class VolumeGroupTest(unittest.TestCase):
         self.group.create('dmclone-meta-1', Bytes(4096), [], metadata=True)
         self.lvm.zero.assert_called_once_with('vg', 'dmclone-meta-1')
 
+    def test_create_in_a_pool(self) -> None:
+        """But never what the metadata of a clone is in."""
+        group = lvm.VolumeGroup('vg', pool='pool')
+        group.create('volume-1', Bytes(4096), [])
+        group.create('dmclone-meta-1', Bytes(4096), [], metadata=True)
+        self.assertEqual(
+            [('volume-1', 'pool'), ('dmclone-meta-1', '')],
+            [(call.args[1], call.args[4])
+             for call in self.lvm.create.call_args_list])
+
+    def test_what_the_kernel_says_of_a_pool(self) -> None:
+        group = lvm.VolumeGroup('vg', pool='pool')
+        kernel = self.enterContext(mock.patch.object(lvm, 'thin'))
+        kernel.pool.return_value = (
+            '0 8192 thin-pool 254:0 254:1 128 0 0',
+            '0 8192 thin-pool 1 9/1024 16/64 - rw discard_passdown '
+            'queue_if_no_space - 1024')
+        self.assertEqual((Bytes(4 << 20), Bytes(1 << 20)),
+                         (group.usage().size, group.usage().used))
+        kernel.pool.assert_called_with('vg', 'pool')
+        kernel.pool.return_value = None
+        with self.assertRaisesRegex(exceptions.PoolUnusable,
+                                    'lvchange --activate y vg/pool'):
+            group.usage()
+        kernel.status.return_value = '0 8192 thin 4096 8191'
+        for name, taken in (('volume-3', 2 << 20), ('_snapshot-2', 0)):
+            self.assertEqual(taken, group.mapped(group.report().lvs[name]))
+
     def test_retag(self) -> None:
         self.group.retag('volume-1', add=['a'], remove=['b'])
         self.lvm.retag.assert_called_once_with(
