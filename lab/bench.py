@@ -120,7 +120,7 @@ class Suite:
         self._bench.detach(at)
         self._lab.delete_volume(volume)
         return [figures.ratio(
-            'hydration under writes, by the kernel alone', 'alone',
+            'hydration beside 1000 writes/s, by the kernel alone', 'alone',
             'kept going', samples, 'MiB/s')]
 
     def _accounts(self) -> list[Figure]:

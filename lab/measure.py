@@ -24,8 +24,8 @@ _WINDOW = 2
 _LOAD = 3
 # Bytes that a server writes again and again.
 _AREA = 64 << 20
-# Its requests under way, if it never pauses.
-_DEPTH = 32
+# How often in a second: it pauses for less than a millisecond.
+_RATE = 1000
 # How long one write takes, in ms.
 _WRITE = '''
 import mmap, os, sys, time
@@ -161,13 +161,13 @@ class Bench:
 
     def beside_a_load(self, at: AttachedVolume, pairs: int,
                       samples: dict[str, list[float]]) -> None:
-        """What is copied while a server writes and never pauses.
+        """What is copied while a server writes, with short pauses only.
 
         With the service on its node stopped, and at work.
         """
         node = at.node
         fio = [*self._fio(at.path, 300), f'--size={_AREA}',
-               '--ioengine=libaio', f'--iodepth={_DEPTH}']
+               f'--rate_iops={_RATE}']
         # What it writes to has to be here, or it would be copied by writing.
         node.run(f'dd if=/dev/zero of={at.path} bs=1M count={_AREA >> 20} '
                  'oflag=direct')
