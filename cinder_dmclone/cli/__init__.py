@@ -25,6 +25,9 @@ _COMMANDS = {
                   'keep what is on its disks; "activate" brings them up '
                   'again. Refused while anybody uses one, or cinder-volume '
                   'runs.',
+    'drain': 'Move each volume of this node that nobody uses to another '
+             'node, wait until none is read from here any more, and tell '
+             'what stays, and why. May be stopped and run again.',
     'forget': 'Delete a logical volume of this node that the driver reports '
               'and keeps, because nobody misses it. Refused for one that a '
               'volume or a snapshot may need.',
@@ -77,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
         if name in _WITH_JSON:
             command.add_argument('--json', action='store_true',
                                  help='for programs')
+    _add_yes(commands.choices['drain']).add_argument(
+        '--parallel', type=number, default=2, metavar='N', help='so many '
+        'volumes are read from this node at a time, at most (2)')
     _add_decision(commands.choices['forget'], 'LV', 'its UUID')
     _add_decision(commands.choices['give-up'])
     _add_decision(commands.choices['recover']).add_argument(
@@ -98,9 +104,24 @@ def _add_decision(parser: argparse.ArgumentParser, of: str = 'VOLUME',
     :param of: what it is about, and how that is named
     """
     parser.add_argument('of', metavar=of, help=named)
+    return _add_yes(parser)
+
+
+def _add_yes(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument('--yes', action='store_true', help='do it; without '
                         'this it is only shown what would be done')
     return parser
+
+
+def number(text: str) -> int:
+    """A number of things, at least one.
+
+    :raises ValueError: if it is none
+    """
+    found = int(text)
+    if found < 1:
+        raise ValueError(text)
+    return found
 
 
 def _add_backends(parser: argparse.ArgumentParser,

@@ -24,6 +24,7 @@ from tooz import coordination as tooz
 
 from cinder_dmclone.cli import check
 from cinder_dmclone.cli import decisions
+from cinder_dmclone.cli import drain
 from cinder_dmclone.cli.errors import fail
 from cinder_dmclone.cli import show
 from cinder_dmclone import exceptions
@@ -96,12 +97,14 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         return fail(f'{error.filename}: {error.strerror}; run it as root or '
                     'as the user of cinder-volume')
-    if command in ('list', 'status', *decisions.COMMANDS):
+    if command in ('drain', 'list', 'status', *decisions.COMMANDS):
         # Whoever looks at a screen is told at once that it is away.
         CONF.set_default('max_retries', 1, 'database')
         CONF.set_default('retry_interval', 1, 'database')
         if command in decisions.COMMANDS:
             return decisions.run(arguments, worlds)
+        if command == 'drain':
+            return drain.run(arguments, worlds)
         return show.run(command, worlds, arguments.json)
     try:
         with _locks():

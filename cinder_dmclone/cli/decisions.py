@@ -39,8 +39,15 @@ _Request = messages.TakeBack | messages.GiveUp | messages.Forget
 _Asked = tuple[World, NodeName, typing.Callable[[str], _Request]]
 
 
+UNCHANGED = 'Nothing was changed.'
+
+
 class CannotAsk(Exception):
     """Why nobody was asked, in one line; nothing was changed."""
+
+
+# What keeps a command from being done or told.
+FAILURES = (CannotAsk, exceptions.DMCloneException, *changes.AWAY)
 
 
 def run(arguments: argparse.Namespace, worlds: typing.Sequence[World]) -> int:
@@ -50,32 +57,24 @@ def run(arguments: argparse.Namespace, worlds: typing.Sequence[World]) -> int:
     """
     try:
         world, node, request = _FIND[arguments.command](arguments.of, worlds)
-        _require_up(world, node)
-        plan = _ask(world, node, request(''))
+        require_up(world, node)
+        plan = ask(world, node, request(''))
     except exceptions.PeerRefused as error:
         return fail(error.msg, 1)
-    except (exceptions.DatabaseAway, *changes.AWAY) as error:
-        # What follows is a link to SQLAlchemy's manual.
-        why, *_ = str(getattr(error, 'kwargs', {}).get(
-            'reason', error)).splitlines()
-        return fail(f'the database does not answer: {why}. {_UNCHANGED}')
-    except (CannotAsk, exceptions.DMCloneException) as error:
-        return fail(f'{error}. {_UNCHANGED}')
+    except FAILURES as error:
+        return fail(f'{said(error)}. {UNCHANGED}')
     print(plan.does, *(f'gives up: {lost}' for lost in plan.gives_up),
           sep='\n')
     if arguments.yes:
         return _carry_out(world, node, request(plan.record))
-    print(f'{_UNCHANGED} With --yes it is done.')
+    print(f'{UNCHANGED} With --yes it is done.')
     return 0
-
-
-_UNCHANGED = 'Nothing was changed.'
 
 
 def _carry_out(world: World, node: NodeName,
                request: _Request) -> int:
     try:
-        _ask(world, node, request)
+        ask(world, node, request)
     except exceptions.PeerRefused as error:
         return fail(error.msg, 1)
     except exceptions.PeerUnreachable as error:
@@ -125,25 +124,31 @@ _FIND: dict[str, typing.Callable[[str, typing.Sequence[World]], _Asked]] = {
 COMMANDS = frozenset(_FIND)
 
 
-def _require_up(world: World, node: NodeName) -> None:
+def require_up(world: World, node: NodeName) -> None:
+    """
+    :raises CannotAsk: if the node does not report in
+    """
     if not world.peers.is_up(node):
         raise CannotAsk(f'cinder-volume of {node}, which has to do it, is '
                         'down: start it')
 
 
-def _ask(world: World, node: NodeName,
-         request: _Request) -> messages.Plan:
-    """Ask a node; a message bus that is away lets nobody wait for ever."""
-    asked: futures.Future[messages.Plan] = futures.Future()
+def ask(world: World, node: NodeName,
+        request: messages.Request[messages.Answer]) -> messages.Answer:
+    """Ask a node; a message bus that is away lets nobody wait for ever.
 
-    def ask() -> None:
+    :raises PeerRefused, PeerUnreachable: see ``Peers.ask``
+    """
+    asked: futures.Future[messages.Answer] = futures.Future()
+
+    def put() -> None:
         try:
             if not rpc.initialized():
                 rpc.init(CONF)
             asked.set_result(world.peers.ask(node, request))
         except Exception as error:
             asked.set_exception(error)
-    threading.Thread(target=ask, daemon=True).start()
+    threading.Thread(target=put, daemon=True).start()
     try:
         return asked.result(_BUS_SECONDS + request.timeout(
             CONF.rpc_response_timeout))
@@ -151,3 +156,13 @@ def _ask(world: World, node: NodeName,
         raise exceptions.PeerUnreachable(
             node=node, what=type(request).__name__, reason='the message bus '
             f'does not answer ({type(error).__name__})') from error
+
+
+def said(error: Exception) -> str:
+    """What is the matter, in one line without its end."""
+    if isinstance(error, (exceptions.DatabaseAway, *changes.AWAY)):
+        # What follows is a link to SQLAlchemy's manual.
+        why, *_ = str(getattr(error, 'kwargs', {}).get(
+            'reason', error)).splitlines()
+        return f'the database does not answer: {why}'
+    return str(error)

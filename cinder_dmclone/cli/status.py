@@ -56,7 +56,7 @@ class Seen:
     def problem(self) -> str | None:
         """What somebody should look at; None if all is well."""
         if self.stack.unreadable:
-            return _role(self.stack)
+            return role_of(self.stack)
         if self.hydration and not self.hydration.path:
             return _error(self.stack) or _without_path(self.stack)
         return _error(self.stack)
@@ -98,7 +98,7 @@ def _hydration(before: state.Stack | None, now: state.Stack,
 def describe(seen: Seen) -> str:
     """One LV in words: its role, its hydration, who uses it."""
     stack, hydration = seen.stack, seen.hydration
-    words = [_role(stack)]
+    words = [role_of(stack)]
     words += [f'snapshot {tag.snapshot} of volume {tag.volume}'
               for tag in stack.tags.snaps]
     words += filter(None, [_error(stack)])
@@ -110,7 +110,8 @@ def describe(seen: Seen) -> str:
     return ', '.join(words)
 
 
-def _role(stack: state.Stack) -> str:
+def role_of(stack: state.Stack) -> str:
+    """What an LV is, in the words of its tags."""
     tags = stack.tags
     if stack.unreadable:
         return f'UNREADABLE: {stack.unreadable}'

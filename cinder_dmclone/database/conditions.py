@@ -69,7 +69,7 @@ def _attachments(row: rows.Row,
     mine = sa.and_(attachment.volume_id == models.Volume.id,
                    attachment.deleted == sa.false())
     match purpose:
-        case rows.Migrate() | rows.Revert():
+        case rows.Leave() | rows.Migrate() | rows.Revert():
             yield Condition(sa.not_(sa.exists().where(mine)),
                             lambda fresh: 'it has the attachment '
                             + _names(fresh, None))

@@ -149,6 +149,13 @@ class Row(record.Recorded):
         return self.record.offer
 
     @property
+    def migrates(self) -> bool:
+        """Whether its offer is for ``Migrate``; others bar that status."""
+        return bool(
+            self.offer and self.offer.node != self.node
+            and self.migration_status == VolumeMigrationStatus.MIGRATING)
+
+    @property
     def migration(self) -> Attachment | None:
         """The attachment that a live migration's offer is for.
 
@@ -162,6 +169,16 @@ class Row(record.Recorded):
         waiting = (a for a in self.attachments
                    if not a.connected and a.instance == here[0].instance)
         return next(iter((*there, *waiting)), None)
+
+    def after(self, values: typing.Mapping[str, typing.Any]) -> Row:
+        """This row as a change with these values leaves it."""
+        return dataclasses.replace(
+            self, provider_id=values['provider_id'],
+            host=values.get('host', self.host),
+            name_id=values.get('_name_id', self.name_id),
+            status=values.get('status', self.status),
+            migration_status=values.get('migration_status',
+                                        self.migration_status))
 
     def attachment(self, attachment_id: str) -> Attachment | None:
         return next((a for a in self.attachments if a.id == attachment_id),
@@ -180,12 +197,21 @@ class Purpose:
     :cvar migrations: its migration statuses, likewise
     :cvar server: whether a server gets a front of the copy
     :cvar gated: whether writes to that front wait until the commit
+    :cvar offered: what of Cinder's columns the offer changes as well
+    :cvar committed: the same of the commit
     """
 
     statuses: typing.ClassVar[tuple[str, ...]] = ATTACH_STATUSES
     migrations: typing.ClassVar[tuple[str | None, ...]] = SETTLED_MIGRATION
     server: typing.ClassVar[bool] = True
     gated: typing.ClassVar[bool] = False
+    offered: typing.ClassVar[typing.Mapping[str, str]] = {}
+    committed: typing.ClassVar[typing.Mapping[str, str]] = {}
+
+    @property
+    def begun(self) -> Purpose:
+        """What it is from the offer on."""
+        return self
 
     def refusal(self, row: Row, peer: NodeName,
                 reason: str) -> exceptions.DMCloneException:
@@ -219,6 +245,25 @@ class Migrate(Purpose):
     statuses = MIGRATE_STATUSES
     migrations = (VolumeMigrationStatus.MIGRATING,)
     server = False
+    # The manager writes the same, if it lives that long.
+    committed = {'migration_status': VolumeMigrationStatus.SUCCESS}
+
+
+@dataclasses.dataclass(frozen=True)
+class Leave(Purpose):
+    """As for Cinder's ``migrate``, begun by this driver: a node is drained.
+
+    From the offer on Cinder lets nobody use the volume or work on it, who
+    might have read where it is before it moves.
+    """
+
+    statuses = (VolumeStatus.AVAILABLE,)
+    server = False
+    offered = {'migration_status': VolumeMigrationStatus.MIGRATING}
+
+    @property
+    def begun(self) -> Purpose:
+        return Migrate()
 
 
 @dataclasses.dataclass(frozen=True)

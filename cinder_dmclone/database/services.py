@@ -40,6 +40,11 @@ class Services:
             found = self._known(node)
         return found
 
+    def nodes(self) -> list[NodeName]:
+        """All nodes with a volume service, of whatever backend."""
+        self._uuids = dict(_read_all())
+        return [NodeName(node) for node in self._uuids]
+
     def _known(self, node: NodeName) -> objects.Service | None:
         uuid = self._uuids.get(node)
         if uuid is None:

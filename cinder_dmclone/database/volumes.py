@@ -18,6 +18,7 @@ import typing
 
 from cinder import context as cinder_context
 from cinder import exception
+from cinder.objects.fields import VolumeMigrationStatus
 from cinder.objects.fields import VolumeStatus
 from oslo_log import log as logging
 from oslo_serialization import jsonutils
@@ -85,11 +86,22 @@ class RowStore:
         """
         volume, wanted = models.Volume, sorted(lvs)
         return self._read(sa.and_(
-            volume.deleted == sa.false(),
-            sa.or_(volume.host == node,
-                   volume.host.startswith(node + '#', autoescape=True)),
+            self._of(node),
             sa.or_(volume._name_id.in_(wanted), volume.id.in_(wanted))),
             wanted)
+
+    @reads
+    def on(self, node: NodeName) -> list[rows.Row]:
+        """The rows of all living volumes of a node; see ``homes``."""
+        return self._read(self._of(node), [f'on {node}'])
+
+    @staticmethod
+    def _of(node: NodeName) -> sa.ColumnElement:
+        volume = models.Volume
+        return sa.and_(
+            volume.deleted == sa.false(),
+            sa.or_(volume.host == node,
+                   volume.host.startswith(node + '#', autoescape=True)))
 
     @reads
     def moving(self) -> list[rows.Row]:
@@ -157,7 +169,8 @@ class RowStore:
         :raises DatabaseAway: if the outcome is not known
         """
         record = dataclasses.replace(row.record, offer=copy)
-        return self._swap(row, 'offer', {'provider_id': str(record)}, purpose)
+        return self._swap(row, 'offer', {
+            'provider_id': str(record), **purpose.offered}, purpose)
 
     def renew(self, row: rows.Row) -> rows.Row:
         """Offer the same copy anew: no commit before this can be made then.
@@ -174,9 +187,16 @@ class RowStore:
         return self._swap(row, 'renew', {'provider_id': str(record)})
 
     def withdraw(self, row: rows.Row) -> rows.Row:
-        """Take the offer back. Nothing of it is undone before this."""
+        """Take the offer back. Nothing of it is undone before this.
+
+        With it ends a migration that the offer was for: the manager may be
+        dead, or there never was one.
+        """
         record = dataclasses.replace(row.record, offer=None, renewed=0)
-        return self._swap(row, 'withdraw', {'provider_id': str(record)})
+        values = {'provider_id': str(record)}
+        if row.migrates:
+            values['migration_status'] = VolumeMigrationStatus.ERROR
+        return self._swap(row, 'withdraw', values)
 
     def commit(self, row: rows.Row, owner: rows.Owner,
                purpose: rows.Purpose, pin: snapshots.Pin | None = None,
@@ -194,7 +214,8 @@ class RowStore:
             given
         :raises CannotRelocate, RowChanged, DatabaseAway: see ``offer``
         """
-        values = self._moved(row, owner, source or row.owner)
+        values = {**self._moved(row, owner, source or row.owner),
+                  **purpose.committed}
         live = isinstance(purpose, rows.LiveMigration)
         return self._swap(row, 'commit', values, None if live else purpose,
                           pin)
@@ -297,7 +318,7 @@ class RowStore:
                             [condition.holds for condition in needed],
                             *([pin.change] if pin else [])):
                 # Not read back: others may have gone on from there.
-                return _after(row, values)
+                return row.after(values)
         except changes.AWAY as error:
             LOG.warning('Volume %(volume)s: the answer to %(step)s was lost '
                         '(%(error)s); reading the outcome.',
@@ -309,11 +330,11 @@ class RowStore:
         # owner may have gone on from a commit already; nobody but the home
         # raises the generation.
         wanted = ProviderId.parse(values['provider_id']).generation
-        if fresh and (fresh == _after(fresh, values) and not fresh.deleted
+        if fresh and (fresh == fresh.after(values) and not fresh.deleted
                       or failure and row.generation < wanted
                       and wanted <= fresh.generation):
             return fresh
-        raise self._refusal(row, fresh, _after(row, values), step, purpose,
+        raise self._refusal(row, fresh, row.after(values), step, purpose,
                             pin)
 
     def _refusal(self, row: rows.Row, fresh: rows.Row | None,
@@ -337,6 +358,21 @@ class RowStore:
         return exceptions.RowChanged(
             volume=row.id, step=step,
             reason=reason or 'the database did not make the change')
+
+    @reads
+    def hinders(self, row: rows.Row, purpose: rows.Purpose) -> str:
+        """What keeps a volume from a move, as of now; empty if nothing does.
+
+        :raises DatabaseAway: if the database does not answer
+        """
+        needed = conditions.to_move(row, purpose)
+        try:
+            found = self._hold(row.id, needed)
+        except changes.AWAY as error:
+            raise exceptions.DatabaseAway(volume=row.id,
+                                          reason=error) from error
+        return next((condition.reason(row) for condition, holds
+                     in zip(needed, found) if not holds), '')
 
     def _broken(self, row: rows.Row, purpose: rows.Purpose
                 ) -> conditions.Condition | None:
@@ -395,15 +431,6 @@ class RowStore:
                         volume=volume_id,
                         reason=failure or error) from error
                 self._sleep(0.5)
-
-
-def _after(row: rows.Row, values: dict[str, typing.Any]) -> rows.Row:
-    """The row as a change with these values leaves it."""
-    return dataclasses.replace(
-        row, provider_id=values['provider_id'],
-        host=values.get('host', row.host),
-        name_id=values.get('_name_id', row.name_id),
-        status=values.get('status', row.status))
 
 
 def _attachment(attachment_id: str, status: str, instance: str | None,

@@ -7,6 +7,8 @@ Nothing is destroyed by a cast: casts only ask a node to look.
 from __future__ import annotations
 
 import functools
+import itertools
+import random
 
 from cinder import context as cinder_context
 from cinder import exception
@@ -70,6 +72,28 @@ class Peers:
         """Whether the node's service reports in (``service_down_time``)."""
         service = self._services.get(node)
         return bool(service and service.is_up)
+
+    @reads
+    def is_enabled(self, node: NodeName) -> bool:
+        """Whether Cinder's scheduler may give the node volumes."""
+        service = self._services.get(node)
+        return bool(service and not service.disabled)
+
+    @reads
+    def taking_in(self, node: NodeName, most: int) -> list[NodeName]:
+        """Others of a node's availability zone that are up and enabled.
+
+        :param most: so many, of all that there are
+        """
+        here = self._services.get(node)
+        others = [other for other in self._services.nodes()
+                  if other != node and other.endswith(f'@{self._backend}')]
+        random.shuffle(others)
+        suit = (other for other in others
+                for found in [self._services.get(other)]
+                if found and here and found.is_up and not found.disabled
+                and found.availability_zone == here.availability_zone)
+        return list(itertools.islice(suit, most))
 
     def ask(self, node: NodeName,
             request: messages.Request[messages.Answer]) -> messages.Answer:

@@ -17,6 +17,7 @@ from cinder_dmclone.host.iscsi import initiator
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.stack import lv_tags
@@ -349,6 +350,16 @@ class Forget(Request[Plan]):
 
     lv: LvUuid
     record: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Leave(Request[NodeName]):
+    """Move a volume that nobody uses to another node; which that is."""
+
+    part = 1.0
+    home_only = True
+
+    volume: VolumeId
 
 
 # -- for the volume's home --------------------------------------------------

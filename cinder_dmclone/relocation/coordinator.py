@@ -45,6 +45,7 @@ def relocate(world: World, row: rows.Row, peer: NodeName,
     # Whatever would stop the seal is found before anything is made.
     lender.check_sealable(world, row, purpose, peer)
     row = offer(world, row, peer, purpose)
+    purpose = purpose.begun
     with undone(world, row):
         path = prepare_there(world, row, room, purpose)
         lender.seal(world, row, purpose, peer)

@@ -23,6 +23,7 @@ from cinder_dmclone.service.base import Service
 from cinder_dmclone.service import births
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import forgetting
+from cinder_dmclone.service import migrate
 from cinder_dmclone.service import recovery
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.service import views
@@ -137,6 +138,7 @@ ANSWERS: dict[type[messages.AnyRequest],
     messages.GiveUp: recovery.give_up,
     messages.HandOver: hand_over,
     messages.Identify: identify,
+    messages.Leave: migrate.leave,
     messages.Lend: births.lend,
     messages.Notify: notify,
     messages.Prepare: prepare,

@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cinder's migration of a volume that nobody uses, and its retype."""
+"""A volume that nobody uses moves: Cinder's migration, its retype, a drain.
+"""
 
 from __future__ import annotations
 
 from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
+from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.service.base import Service
+
+# So many nodes are asked for room; the one with most of it is taken.
+CHOICES = 5
 
 
 def migrate(service: Service, volume_id: VolumeId, host: str) -> bool:
@@ -27,6 +33,45 @@ def migrate(service: Service, volume_id: VolumeId, host: str) -> bool:
         finally:
             service.loop.enqueue(known.stack.lv)
     return True
+
+
+def leave(service: Service, row: rows.Row,
+          request: messages.Leave) -> NodeName:
+    """Move a volume of this node, which is drained, to another.
+
+    :returns: where it is now
+    :raises CannotRelocate: if it has to stay
+    :raises NodeFull, PeerRefused, PeerUnreachable: if no node takes it in;
+        what the last that was asked has said
+    """
+    known = service.settled(row)
+    assert known.row is not None
+    service.require_unoffered(known.row)
+    try:
+        peer = _refuge(service, known.row)
+        coordinator.relocate(service.world, known.row, peer, rows.Leave())
+    finally:
+        service.loop.enqueue(known.stack.lv)
+    return peer
+
+
+def _refuge(service: Service, row: rows.Row) -> NodeName:
+    """The node with most room for a volume, of some that take volumes in."""
+    world, found = service.world, []
+    refusal: exceptions.DMCloneException = exceptions.CannotRelocate(
+        volume=row.id, node=service.node, peer='another node', reason='no '
+        'other node of this availability zone is up and enabled')
+    for peer in world.peers.taking_in(service.node, CHOICES):
+        try:
+            room = coordinator.find_room(world, row, peer)
+        except (exceptions.CannotRelocate, exceptions.PeerRefused,
+                exceptions.PeerUnreachable) as error:
+            refusal = error
+        else:
+            found.append((room.free, peer))
+    if not found:
+        raise refusal
+    return max(found)[1]
 
 
 def settled_host(service: Service, volume_id: VolumeId) -> str | None:

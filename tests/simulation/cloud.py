@@ -53,6 +53,10 @@ class Peers(ports.Peers):
         return next((node.name for node in self._cloud.nodes.values()
                      if node.initiator.name() == initiator), None)
 
+    def taking_in(self, node: NodeName, most: int) -> list[NodeName]:
+        return [other for other in self._cloud.nodes
+                if other != node and self.is_up(other)][:most]
+
     def is_up(self, node: str) -> bool:
         return not self._cloud.tables.hidden and (
             self._cloud.nodes[node].reports_in)

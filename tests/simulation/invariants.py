@@ -46,6 +46,7 @@ class Watch:
         self._node = cloud.row(truth.volume).node
         self._owner = cloud.row(truth.volume).owner
         self._offer: Location | None = None
+        self._migrates = False
         self._disturbed = 0.0
         self._admitted: set[outside.Served] = set()
 
@@ -76,13 +77,15 @@ class Watch:
             # Who was the home until now has just begun only to lend.
             self._disturbed = self.cloud.clock.monotonic()
         if row.generation > self._generation and row.node != self._node and (
-                row.migration_status != 'migrating' and not row.attachments
+                not self._migrates and not row.attachments
                 and row.generation > self._highest
                 and self._owner not in self.truth.lost):
             raise Violation('I4 purpose', f'it moved for nobody: {row}')
         if row.owner != self._owner and row.generation > self._highest and (
                 not self.cloud.tables.real):
             recoveries.moved(self.truth, self._owner, row)
+        # A commit ends it.
+        self._migrates = row.migration_status == 'migrating'
         self._generation, self._node = row.generation, row.node
         self._owner = row.owner
         self._highest = max(self._highest, row.generation)
@@ -224,6 +227,9 @@ class Rest:
 
     def _check_volume(self, row: rows.Row) -> None:
         self._equal('the row', (None, None), (row.source, row.offer))
+        # Nobody could use it.
+        self._equal('whether it migrates', False,
+                    row.migration_status == 'migrating')
         found = self._tags(row)
         own = lv_tags.OwnTag(row.generation, row.id)
         self._equal('the tags', lv_tags.Tags(

@@ -79,6 +79,17 @@ def forget(api: control.Api, node: cloud_module.Node, lv: LvUuid) -> None:
     _ask(api, node.name, messages.Forget(lv, plan.record))
 
 
+def drain(api: control.Api) -> None:
+    """What ``drain --yes`` asks the node of a volume that has to leave."""
+    row = api.cloud.row(api.volume)
+    if row.deleted or not row.node:
+        raise api.refused('drain: it is nowhere')
+    try:
+        _ask(api, row.node, messages.Leave(api.volume))
+    except NoAnswer:
+        raise api.refused('drain: no answer') from None
+
+
 @_patiently
 def recover(api: control.Api, truth: truth_module.Truth) -> None:
     """``recover --from-lender --yes``."""

@@ -183,6 +183,10 @@ BASE = {
                          'wait 3, detach, attach b'),
     'recover chain': base('migrate b, part a b, migrate c, lose c, wait 70, '
                           'recover, attach b, fill, wait 3, detach, attach a'),
+    'drain': base('attach b, wait 30, detach, wait 200, drain, attach c, '
+                  'wait 3, detach, drain'),
+    'drain raced': base('drain, attach b, fill, wait 3, detach, snap, drain',
+                        'wait 0, drain, wait 1, drain'),
     'recover hasty': base('attach b, part a b, fill, recover, fill, '
                           'wait 30, recover, detach'),
     'recover halted': base('attach b, fill, halt b, wait 100, recover, fill, '

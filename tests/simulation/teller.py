@@ -123,6 +123,9 @@ class Teller:
     def _migrate(self, host: str) -> None:
         self.api.move(self._node(host))
 
+    def _drain(self) -> None:
+        recoveries.drain(self.api)
+
     def _image(self) -> None:
         self.api.image(self.truth)
 

@@ -143,14 +143,14 @@ class DecisionsTest(test_recovery.LostTestCase):
 
     def test_a_second_operator_was_faster(self) -> None:
         """Between the plan and the deed."""
-        ask = decisions._ask
+        ask = decisions.ask
 
         def slowly(world: World, node: NodeName,
                    request: messages.TakeBack) -> messages.Plan:
             if request.record:
                 ask(world, node, request)
             return ask(world, node, request)
-        with mock.patch.object(decisions, '_ask', slowly):
+        with mock.patch.object(decisions, 'ask', slowly):
             code, _, err = self.call(yes=True)
         self.assertEqual(1, code)
         self.assertRegex(err, '^cinder-dmclone: .*it is on this node, as '

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``cinder-dmclone drain``: a node is taken out of service.
+
+Its volumes that nobody uses move by the protocol by which all volumes do, one
+request to its cinder-volume for each. Nothing but rows and disks says what has
+moved and what has not: whoever stops this runs it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import typing
+
+from cinder_dmclone.cli import decisions
+from cinder_dmclone.cli.errors import fail
+from cinder_dmclone.cli import remains
+from cinder_dmclone.cli.remains import Fate
+from cinder_dmclone.cli.remains import Item
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone.peers import messages
+from cinder_dmclone.world import World
+
+# Between two looks.
+SECONDS = 5.0
+# How often a volume is tried that no node has taken in.
+TRIES = 3
+
+
+def run(arguments: argparse.Namespace, worlds: typing.Sequence[World]) -> int:
+    """Show what would move and what stays; with ``--yes`` move it and wait.
+
+    :returns: 0, 1 if something stays, 2 if it could not be done or told
+    """
+    code = 0
+    for world in worlds:
+        try:
+            decisions.require_up(world, world.settings.node)
+            items = remains.look(world)
+        except decisions.FAILURES as error:
+            return fail(f'{decisions.said(error)}. {decisions.UNCHANGED}')
+        _tell_plan(world, items, arguments.parallel)
+        if arguments.yes:
+            code = max(code, _carry_out(
+                Drain(world, _movable(items), arguments.parallel)))
+    if not arguments.yes:
+        print(f'{decisions.UNCHANGED} With --yes it is done.')
+    return code
+
+
+def _movable(items: typing.Iterable[Item]) -> set[VolumeId]:
+    """The volumes that move, now or when they have hydrated."""
+    return {item.volume for item in items
+            if item.volume and item.fate is not Fate.STAYS}
+
+
+def _tell_plan(world: World, items: list[Item], parallel: int) -> None:
+    node, count = world.settings.node, len(_movable(items))
+    print(f'{node}: {count} volumes move to other nodes; at most {parallel} '
+          'are read from here at a time.')
+    for item in items:
+        if item.fate is Fate.MOVES:
+            print(f'moves: {item.what}, {item.size} GiB')
+        else:
+            print(_line(item))
+    if world.peers.is_enabled(node):
+        print(f'note: new volumes may be made on {node} meanwhile: openstack '
+              f'volume service set --disable {node} cinder-volume')
+
+
+def _line(item: Item) -> str:
+    verb = 'waits' if item.fate is Fate.WAITS else 'stays'
+    return f'{verb}: {item.what}: {item.why}'
+
+
+def _carry_out(drain: Drain) -> int:
+    again = 'run it again, what has moved is not here any more'
+    try:
+        left = drain.run()
+    except KeyboardInterrupt:
+        return fail(f'stopped; {again}')
+    except decisions.FAILURES as error:
+        return fail(f'{decisions.said(error)}; {again}')
+    _tell_end(drain.node, left)
+    return int(bool(left))
+
+
+def _tell_end(node: NodeName, left: list[Item]) -> None:
+    print(*map(_line, left), sep='\n', end='\n' * bool(left))
+    if remains.readers(left):
+        print(f'{node} has to stay on: other nodes need what it has.')
+    elif left:
+        print(f'No other node needs {node}. What stays is away while it is '
+              'off.')
+    else:
+        print(f'{node} has nothing any more: it may be switched off, and '
+              'removed.')
+
+
+class Drain:
+    """Moves volumes of a node until there is nothing to wait for."""
+
+    def __init__(self, world: World, planned: set[VolumeId],
+                 parallel: int) -> None:
+        """
+        :param planned: the volumes to be moved
+        :param parallel: how many of all LVs here others read at a time
+        """
+        self._world = world
+        self._planned = planned
+        self._parallel = parallel
+        self._refused: dict[VolumeId, list[str]] = {}
+        self._told: set[str] = set()
+        self._moved = 0
+
+    @property
+    def node(self) -> NodeName:
+        """The node that is drained."""
+        return self._world.settings.node
+
+    def run(self) -> list[Item]:
+        """Move, and wait; what stays.
+
+        :raises decisions.FAILURES: if that could not be done
+        """
+        while True:
+            decisions.require_up(self._world, self.node)
+            items = remains.look(self._world)
+            movable = [item for item in items if self._is_movable(item)]
+            waiting = [item for item in items if self._is_waited_for(item)]
+            if not movable and not waiting:
+                return [self._as_it_stays(item) for item in items]
+            reading = sum(remains.readers(items).values())
+            for item in movable[:max(self._parallel - reading, 0)]:
+                self._move(item)
+            for item in waiting:
+                self._tell(_line(item))
+            self._world.clock.sleep(SECONDS)
+
+    def _is_movable(self, item: Item) -> bool:
+        return bool(item.fate is Fate.MOVES and item.volume in self._planned
+                    and len(self._refused.get(item.volume, ())) < TRIES)
+
+    def _is_waited_for(self, item: Item) -> bool:
+        return item.fate is Fate.WAITS and (
+            item.volume is None or item.volume in self._planned)
+
+    def _as_it_stays(self, item: Item) -> Item:
+        """An item with what is known of why it has not moved."""
+        if item.fate is not Fate.MOVES or item.volume is None:
+            return item
+        *_, why = self._refused.get(
+            item.volume, ['it was not here, or in use, when this was agreed '
+                          'to: run it again'])
+        return item.staying(why)
+
+    def _move(self, item: Item) -> None:
+        assert item.volume
+        try:
+            peer = decisions.ask(self._world, self.node,
+                                 messages.Leave(item.volume))
+        except (exceptions.PeerRefused,
+                exceptions.PeerUnreachable) as error:
+            # It is looked at again: it may have moved all the same.
+            self._refused.setdefault(item.volume, []).append(error.msg)
+            self._tell(f'{item.what} has not moved yet: {error.msg}')
+            return
+        self._moved += 1
+        print(f'moved: {item.what} is on {peer} ({self._moved} of '
+              f'{len(self._planned)})', flush=True)
+
+    def _tell(self, line: str) -> None:
+        """Say something that was not said before."""
+        if line not in self._told:
+            self._told.add(line)
+            print(line, flush=True)

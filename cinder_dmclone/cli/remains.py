@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node has that is drained, and what is to become of each.
+
+The rows tell which volumes are here, its disks what others need.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import typing
+
+from cinder_dmclone.cli import status
+from cinder_dmclone.database import rows
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone import names
+from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
+from cinder_dmclone.stack.state import Stack
+from cinder_dmclone.world import World
+
+Stacks = dict[LvUuid, Stack]
+
+
+class Fate(enum.Enum):
+    """What becomes of something."""
+
+    MOVES = 'it can move now'
+    WAITS = 'it goes, or can move, when something has ended by itself'
+    STAYS = 'somebody has to do something about it'
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """Something that is on the node.
+
+    :ivar why: what it waits for, or why it stays
+    :ivar volume: if it is a volume of this node
+    :ivar size: of that, in GiB
+    :ivar reader: the other node that hydrates from it, if one does
+    """
+
+    what: str
+    fate: Fate
+    why: str = ''
+    volume: VolumeId | None = None
+    size: int = 0
+    reader: NodeName | None = None
+
+    def staying(self, why: str) -> Item:
+        """The same, as somebody has to do something about it."""
+        return dataclasses.replace(self, fate=Fate.STAYS, why=why)
+
+
+def look(world: World) -> list[Item]:
+    """All that keeps this node from being empty, volumes first.
+
+    :raises DatabaseAway: if the database does not answer
+    """
+    # In this order a volume that moves meanwhile is looked for again, or
+    # found as what others need.
+    here = sorted(world.rows.on(world.settings.node),
+                  key=lambda row: row.id)
+    stacks = inspect.collect(world.host)
+    of = _rows_of(world, stacks)
+    found = [_volume(world, row, stacks.get(row.lv)) for row in here]
+    at_home = {row.lv: row for row in here}
+    for lv, stack in sorted(stacks.items()):
+        found += _others(world, stack, at_home.get(lv), of)
+    return found
+
+
+def _rows_of(world: World, stacks: Stacks) -> dict[VolumeId, rows.Row]:
+    """The rows of all volumes that the LVs of this node name, by their ids."""
+    wanted = {volume for stack in stacks.values()
+              for volume in (*stack.volumes, *stack.borrowers)}
+    return {row.id: row for row in world.rows.find(wanted)}
+
+
+# -- a volume of this node ---------------------------------------------------
+
+def _volume(world: World, row: rows.Row, stack: Stack | None) -> Item:
+    def item(fate: Fate, why: str = '') -> Item:
+        return Item(f'volume {row.id}', fate, why, row.id, row.size)
+
+    if row.unreadable:
+        return item(Fate.STAYS, row.unreadable)
+    if row.offer and row.migrates:
+        return item(Fate.WAITS, f'it moves to {row.offer}')
+    why = world.rows.hinders(row, rows.Leave())
+    if why:
+        return item(Fate.STAYS, why + _remedy(row))
+    if stack is None or stack.data is None:
+        return item(Fate.STAYS, f'its LV {names.data_lv(row.lv)} is missing '
+                    'here')
+    if row.offer:
+        return item(Fate.WAITS, f'it moves to {row.offer}')
+    if stack.tags.lost:
+        return item(Fate.STAYS, f'its lender {row.source} is lost, and what '
+                    'has not arrived was given up: copy what can be read to '
+                    'another volume')
+    if not row.source:
+        return item(Fate.MOVES)
+    why = f'it hydrates from {row.source}'
+    if _works(world, row.source.node):
+        return item(Fate.WAITS, why)
+    return item(Fate.STAYS, f'{why}, which is down: start it')
+
+
+def _remedy(row: rows.Row) -> str:
+    """What to do about those who have a volume."""
+    if row.shared:
+        return ('; it is one of several servers, and stays as long as it is: '
+                'detach it')
+    if row.attachments:
+        return '; live-migrate its server, or detach it'
+    return ''
+
+
+# -- what others need, and what is left --------------------------------------
+
+def _others(world: World, stack: Stack, home: rows.Row | None,
+            of: dict[VolumeId, rows.Row]) -> typing.Iterator[Item]:
+    """What becomes of an LV besides the volume that it may be."""
+    what, tags = f'LV {names.data_lv(stack.lv)}', stack.tags
+    if stack.unreadable:
+        yield Item(what, Fate.STAYS, stack.unreadable)
+        return
+    for snap in tags.snaps:
+        yield Item(f'snapshot {snap.snapshot} of volume {snap.volume}',
+                   Fate.STAYS, 'a snapshot does not move; delete it, after '
+                   'making a volume of it if it is wanted')
+    loans = [tag for tag in tags.lent
+             if not home or tag.borrower != home.offer]
+    for tag in loans:
+        yield _lent(world, what, tag, of.get(tag.volume))
+    if not (home or loans or tags.snaps):
+        yield _left(what, stack, of)
+
+
+def _lent(world: World, what: str, tag: lv_tags.LoanTag,
+          row: rows.Row | None) -> Item:
+    volume, node = tag.volume, tag.node
+    if not _works(world, node):
+        return Item(what, Fate.STAYS, f'volume {volume} needs it on {node}, '
+                    'which is down: start it; if it is lost, see the page '
+                    '"Failures"', reader=None if tag.local else node)
+    if row and row.owner == tag.borrower and not row.unreadable and (
+            not row.source):
+        return Item(what, Fate.WAITS, f'all of volume {volume} is on {node}, '
+                    'and this is being deleted')
+    return Item(what, Fate.WAITS, f'volume {volume} on {node} hydrates from '
+                'it', reader=None if tag.local else node)
+
+
+def _left(what: str, stack: Stack, of: dict[VolumeId, rows.Row]) -> Item:
+    """An LV that is no volume, no snapshot, and lent to nobody."""
+    found = [of[volume] for volume in stack.volumes if volume in of]
+    if stack.tags.forgotten or found and all(row.deleted for row in found):
+        return Item(what, Fate.WAITS, 'it is being deleted')
+    if stack.tags.copy:
+        return Item(what, Fate.STAYS, f'volume {stack.tags.copy.volume} is '
+                    'about to move here: end that attachment or migration')
+    return Item(what, Fate.STAYS, f'{status.role_of(stack)}; see the log of '
+                'cinder-volume here')
+
+
+def _works(world: World, node: NodeName) -> bool:
+    return node == world.settings.node or world.peers.is_up(node)
+
+
+def readers(items: typing.Iterable[Item]) -> dict[NodeName, int]:
+    """How many LVs each of the other nodes reads from this one."""
+    return collections.Counter(item.reader for item in items if item.reader)
