@@ -54,8 +54,8 @@ class Peers(ports.Peers):
                      if node.initiator.name() == initiator), None)
 
     def taking_in(self, node: NodeName, most: int) -> list[NodeName]:
-        return [other for other in self._cloud.nodes
-                if other != node and self.is_up(other)][:most]
+        return [other.name for other in self._cloud.nodes.values()
+                if other.name != node and self.is_up(other.name)][:most]
 
     def is_up(self, node: str) -> bool:
         return not self._cloud.tables.hidden and (
