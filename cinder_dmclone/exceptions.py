@@ -55,6 +55,11 @@ class NotForgotten(DMCloneException):
                "was changed.")
 
 
+class NotReleased(DMCloneException):
+    message = ("The loans of LV %(lv)s on %(node)s are not ended: %(reason)s. "
+               "Nothing was changed.")
+
+
 class NotGivenUp(DMCloneException):
     message = ("What has not arrived of volume %(volume)s on %(node)s is not "
                "given up: %(reason)s. Nothing was changed.")

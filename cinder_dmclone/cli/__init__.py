@@ -42,6 +42,9 @@ _COMMANDS = {
     'recover': 'Go back to what a volume was before its last move: the node '
                'that it is on is lost, and with it all that was written '
                'since. Refused while that node answers.',
+    'release': 'End the loans of a logical volume of this node to nodes that '
+               'are lost, and will never say that they need it no more. '
+               'Refused while such a node answers and has what borrows.',
     'status': "Show each of the driver's logical volumes on this node: what "
               'it is, how much of it has arrived, whether the lender can be '
               'reached, and who uses it. Asks no other node.',
@@ -88,6 +91,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_decision(commands.choices['recover']).add_argument(
         '--from-lender', action='store_true', required=True,
         help='from the copy that the lender has')
+    _add_decision(commands.choices['release'], 'LV',
+                  'its UUID').add_argument(
+        '--force', action='store_true', required=True,
+        help='though nobody says that they need it no more')
     commands.choices['deactivate'].add_argument(
         '--unused', action='store_true', help='what nobody uses goes, the '
         'rest stays; for the end of a system')

@@ -34,7 +34,8 @@ CONF = cfg.CONF
 # Seconds for a message bus that is away, beyond those of the answer.
 _BUS_SECONDS = 5.0
 
-_Request = messages.TakeBack | messages.GiveUp | messages.Forget
+_Request = (messages.TakeBack | messages.GiveUp | messages.Forget
+            | messages.Release)
 # Whom to ask for it, and the request but for its record.
 _Asked = tuple[World, NodeName, typing.Callable[[str], _Request]]
 
@@ -111,16 +112,28 @@ def _give_up(volume: str, worlds: typing.Sequence[World]) -> _Asked:
 
 
 def _forget(lv: str, worlds: typing.Sequence[World]) -> _Asked:
-    uuid = LvUuid(lv)
+    world = _with_lv(LvUuid(lv), worlds)
+    return world, world.settings.node, (
+        lambda record: messages.Forget(LvUuid(lv), record))
+
+
+def _release(lv: str, worlds: typing.Sequence[World]) -> _Asked:
+    world = _with_lv(LvUuid(lv), worlds)
+    return world, world.settings.node, (
+        lambda record: messages.Release(LvUuid(lv), record))
+
+
+def _with_lv(lv: LvUuid, worlds: typing.Sequence[World]) -> World:
+    """The backend of this node that has an LV."""
     for world in worlds:
-        if names.data_lv(uuid) in world.host.group.report().lvs:
-            return world, world.settings.node, (
-                lambda record: messages.Forget(uuid, record))
-    raise CannotAsk(f'this node has no LV {names.data_lv(uuid)}')
+        if names.data_lv(lv) in world.host.group.report().lvs:
+            return world
+    raise CannotAsk(f'this node has no LV {names.data_lv(lv)}')
 
 
 _FIND: dict[str, typing.Callable[[str, typing.Sequence[World]], _Asked]] = {
-    'forget': _forget, 'give-up': _give_up, 'recover': _recover}
+    'forget': _forget, 'give-up': _give_up, 'recover': _recover,
+    'release': _release}
 COMMANDS = frozenset(_FIND)
 
 

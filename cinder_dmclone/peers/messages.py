@@ -353,6 +353,21 @@ class Forget(Request[Plan]):
 
 
 @dataclasses.dataclass(frozen=True)
+class Release(Request[Plan]):
+    """Lend an LV of yours no more to nodes that are lost.
+
+    It takes the lock of the volume that the LV is of.
+
+    :ivar record: as in ``TakeBack``
+    """
+
+    part = 1.0
+
+    lv: LvUuid
+    record: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Leave(Request[NodeName]):
     """Move a volume that nobody uses to another node; which that is."""
 

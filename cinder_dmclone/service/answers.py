@@ -25,6 +25,7 @@ from cinder_dmclone.service import connections
 from cinder_dmclone.service import forgetting
 from cinder_dmclone.service import migrate
 from cinder_dmclone.service import recovery
+from cinder_dmclone.service import releasing
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.service import views
 from cinder_dmclone import units
@@ -142,6 +143,7 @@ ANSWERS: dict[type[messages.AnyRequest],
     messages.Lend: births.lend,
     messages.Notify: notify,
     messages.Prepare: prepare,
+    messages.Release: releasing.release,
     messages.Show: show,
     messages.TakeBack: recovery.take_back,
     messages.TakeSnapshot: snapshots.take,

@@ -151,6 +151,43 @@ class RecoverTest(LostTest):
 
 
 @environment.only_long
+class ReleaseTest(LostTest):
+    """It is a node that was removed long ago."""
+
+    words = 'release', '--force'
+
+    @property
+    def teller(self) -> LabNode:
+        return self.node1
+
+    def test_a_loan_to_nobody(self) -> None:
+        """As two power cuts leave it, of both nodes and of one again."""
+        volume, image = self.filled(self.node1)
+        self.assert_refused('x', 'this node has no LV', 2)
+        self.assert_refused(volume, 'it is lent to nobody')
+        lost = 'node9#dmclone/9c0a7c54-8f0d-4d5c-9f43-5bd7a3a62fd1'
+        tag = (f'dmclone.1.lent/2/{volume}/{lost}/group/iqn.2026-01.lab:node9/'
+               f'{self.gib}')
+        self.node1.run(['lvchange', '--addtag', tag,
+                        f'{look.GROUP}/volume-{volume}'])
+        plan = self.told(volume)
+        self.assertIn(f'It stays volume {volume}.\ngives up: what '
+                      f'{lost.replace("#", "@")} may have', plan)
+        self.assertIn(tag, look.volumes(self.node1)[f'volume-{volume}'])
+        self.done(volume)
+        self.assertNotIn(tag, look.volumes(self.node1)[f'volume-{volume}'])
+        self.assert_refused(volume, 'it is lent to nobody')
+        self.assert_holds(image, self.attach(volume, self.node1))
+
+    def test_what_is_read_is_not_released(self) -> None:
+        volume = self.volume(self.node1)
+        at = self.attach_slowly(volume, self.node1, self.node2)
+        self.assert_refused(volume, 'take it back')
+        self.release(at, self.node1)
+        self.wait_complete(volume)
+
+
+@environment.only_long
 class GiveUpTest(LostTest):
     """It is node 1."""
 

@@ -98,22 +98,17 @@ def reinstall(node: cloud_module.Node, truth: truth_module.Truth) -> None:
     node.initiator.records_.clear()
 
 
-def forget_borrowers(cloud: cloud_module.Cloud,
-                     truth: truth_module.Truth) -> None:
-    """What the documentation tells the operator to do after that.
+def lends_to_lost(cloud: cloud_module.Cloud,
+                  truth: truth_module.Truth) -> bool:
+    """Whether only an operator can help after that.
 
     The LV that the row makes the volume was to be copied to a disk that is
     gone, and nobody can say that it never became the volume.
     """
     home = cloud.row(truth.volume)
-    node = cloud.nodes[home.node]
-    lv = node.group.volumes.get(names.data_lv(home.lv))
-    tags = {text for text in lv.tags if _lost(text, truth)} if lv else set()
-    if tags and not home.offer and truth.kept is None:
-        node.group.retag(names.data_lv(home.lv), remove=tags)
-        node.group.flush()
-        if node.process.alive:
-            node.kill()
+    lv = cloud.nodes[home.node].group.volumes.get(names.data_lv(home.lv))
+    return truth.kept is None and not home.deleted and not home.offer and (
+        any(_lost(text, truth) for text in lv.tags) if lv else False)
 
 
 def _lost(text: str, truth: truth_module.Truth) -> bool:

@@ -186,6 +186,5 @@ class Injector:
         self._lose_answer = self._lose_commit = False
         self.cloud.heal()
         self._repair_disks_and_database()
-        disasters.forget_borrowers(self.cloud, self.truth)
         for node in self.cloud.nodes.values():
             node.start()

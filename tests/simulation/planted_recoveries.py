@@ -14,6 +14,7 @@ from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile import loans
 from cinder_dmclone.relocation import recovery
 from cinder_dmclone.service import forgetting
+from cinder_dmclone.service import releasing
 from cinder_dmclone.stack import clones
 from tests.simulation import mistakes
 
@@ -83,3 +84,9 @@ def _unmarked(host, stack, path, queue=True,
               apply_source=clones._apply_source):
     tags = dataclasses.replace(stack.tags, lost=None)
     apply_source(host, dataclasses.replace(stack, tags=tags), path, queue)
+
+
+@bug('whoever reads what was lent is cut off', (releasing, '_why_needed'),
+     where='story/release hasty')
+def _nobody_needs(service, known, tag):
+    return ''

@@ -10,6 +10,7 @@ import uuid
 from oslo_serialization import jsonutils
 
 from cinder_dmclone.database import rows
+from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
@@ -77,6 +78,33 @@ def forget(api: control.Api, node: cloud_module.Node, lv: LvUuid) -> None:
     """
     plan = _ask(api, node.name, messages.Forget(lv, ''))
     _ask(api, node.name, messages.Forget(lv, plan.record))
+
+
+def strand(api: control.Api, truth: truth_module.Truth,
+           node: cloud_module.Node) -> None:
+    """Leave a loan to a copy whose disk is lost, and that no row offers.
+
+    As two crashes of the lender do: after the offer, and after its withdrawal.
+    """
+    row = api.cloud.row(api.volume)
+    group = api.cloud.nodes[row.node].group
+    lv = names.data_lv(row.lv)
+    tag = lv_tags.LoanTag(
+        row.generation + 1, row.id, node.name, LvUuid(str(uuid.uuid4())),
+        GroupUuid('of a lost disk'), node.initiator.name(),
+        group.report().lvs[lv].size)
+    truth.lost.add(tag.borrower)
+    group.retag(lv, add=[lv_tags.print_tag(tag)])
+    group.flush()
+
+
+def release(api: control.Api, node: cloud_module.Node, lv: LvUuid) -> None:
+    """``release --force --yes``.
+
+    :raises NoAnswer: whether it was done is not known
+    """
+    plan = _ask(api, node.name, messages.Release(lv, ''))
+    _ask(api, node.name, messages.Release(lv, plan.record))
 
 
 def drain(api: control.Api) -> None:

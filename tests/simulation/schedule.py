@@ -209,6 +209,7 @@ class Schedule:
                            + self.choices.choice((0.0, 3.0, 60.0)))
         self.injector.repair_all()
         self._note('-- faults have stopped')
+        self.scheduler.spawn('operator', who.release)
         if self.truth.kept is None:
             # What only waited for that ends.
             self.scheduler.run(self.scheduler.now + REST_SECONDS, told)

@@ -187,6 +187,10 @@ BASE = {
                   'wait 3, detach, drain'),
     'drain raced': base('drain, attach b, fill, wait 3, detach, snap, drain',
                         'wait 0, drain, wait 1, drain'),
+    'release': base('strand b, release_all a, attach a, fill, wait 3, detach, '
+                    'attach b'),
+    'release hasty': base('attach b, part a b, release_all a, fill, '
+                          'wait 400, fill, release_all a, wait 3, detach'),
     'recover hasty': base('attach b, part a b, fill, recover, fill, '
                           'wait 30, recover, detach'),
     'recover halted': base('attach b, fill, halt b, wait 100, recover, fill, '

@@ -205,6 +205,23 @@ class Teller:
         except (control.Refused, recoveries.NoAnswer) as error:
             self.cloud.note(f'{lv} is not forgotten: {error!r}')
 
+    def _strand(self, host: str) -> None:
+        recoveries.strand(self.api, self.truth, self._node(host))
+
+    def _release_all(self, host: str) -> None:
+        """An operator ends all loans of a node that can be ended."""
+        node = self._node(host)
+        for name in list(node.group.volumes):
+            lv = names.lv_uuid(name)
+            if lv and name == names.data_lv(lv):
+                self._release_lv(node, lv)
+
+    def _release_lv(self, node: cloud_module.Node, lv: LvUuid) -> None:
+        try:
+            recoveries.release(self.api, node, lv)
+        except (control.Refused, recoveries.NoAnswer) as error:
+            self.cloud.note(f'{lv} is not released: {error!r}')
+
     def _forget_strays(self) -> None:
         for node, lv in self.strays:
             for _ in range(recoveries.TRIES):
@@ -246,6 +263,15 @@ class Teller:
         node.start()
 
     # -- when faults have stopped -------------------------------------------
+
+    def release(self) -> None:
+        """An operator ends loans of the volume that would never end."""
+        for _ in range(recoveries.TRIES):
+            if not disasters.lends_to_lost(self.cloud, self.truth):
+                break
+            row = self.cloud.row(self.api.volume)
+            self._release_lv(self.cloud.nodes[row.node], row.lv)
+            self.cloud.scheduler.sleep(recoveries.PAUSE)
 
     def calm(self) -> None:
         """One server keeps the volume; what others left is cleaned up."""

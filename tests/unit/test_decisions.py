@@ -21,6 +21,7 @@ from tests.unit import base
 from tests.unit.fake import cloud
 from tests.unit.fake import ports
 from tests.unit.service import test_recovery
+from tests.unit.service import test_releasing
 from tests.unit import test_cli
 
 
@@ -287,10 +288,60 @@ class ForgetTest(base.CloudTestCase):
                       'down: start it. Nothing was changed.', err)
 
 
+class ReleaseTest(test_releasing.ReleaseTestCase):
+    """The volume has moved on from a lost node, to which a still lends."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.enterContext(mock.patch.object(rpc, 'initialized',
+                                            return_value=True))
+        attachment, _ = self.cloud.attach(self.volume, self.b)
+        self.cloud.detach(self.volume, attachment, self.b)
+        self.cloud.attach(self.volume, self.others[0])
+
+    def call(self, lv: str, yes: bool = True) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        arguments = argparse.Namespace(command='release', of=lv, yes=yes)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = decisions.run(arguments, [self.a.process.world])
+        return code, out.getvalue(), err.getvalue()
+
+    def test_told_and_done(self) -> None:
+        self.lose(self.b)
+        before = self.state()
+        code, told, err = self.call(self.lv, yes=False)
+        self.assertEqual((0, '', before), (code, err, self.state()))
+        self.assertIn('gives up: what b@dmclone/', told)
+        code, done, err = self.call(self.lv)
+        self.assertEqual((0, 'Done.', ''),
+                         (code, done.splitlines()[-1], err))
+        self.cloud.settle()
+        self.assertEqual({}, self.a.group.volumes)
+
+    def test_bad_input(self) -> None:
+        before = self.state()
+        for lv, code, why in (
+                ('x', 2, 'this node has no LV volume-x'),
+                (self.lv, 1, 'b@dmclone answers, and has it')):
+            found, out, err = self.call(lv)
+            self.assertEqual((code, ''), (found, out))
+            self.assertRegex(err, f'^cinder-dmclone: .*{why}.*Nothing was '
+                             'changed.\n$')
+        self.assertEqual(before, self.state())
+
+    def test_the_service_is_down(self) -> None:
+        self.down.add(self.a.name)
+        code, out, err = self.call(self.lv)
+        self.assertEqual((2, ''), (code, out))
+        self.assertIn('cinder-volume of a@dmclone, which has to do it, is '
+                      'down: start it. Nothing was changed.', err)
+
+
 class CommandLineTest(base.TestCase):
 
     def test_words_that_are_missing(self) -> None:
         for words in (['recover'], ['recover', 'x'], ['give-up'], ['forget'],
+                      ['release', 'x'], ['release', '--force'],
                       ['recover', '--from-lender']):
             done = self.run_with_config(test_cli.CONF, test_cli.MAIN, *words)
             self.assertEqual((2, ''), (done.returncode, done.stdout))
