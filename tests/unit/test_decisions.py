@@ -322,7 +322,7 @@ class ReleaseTest(test_releasing.ReleaseTestCase):
         before = self.state()
         for lv, code, why in (
                 ('x', 2, 'this node has no LV volume-x'),
-                (self.lv, 1, 'b@dmclone answers, and has it')):
+                (self.lv, 1, 'b@dmclone is logged in to this node')):
             found, out, err = self.call(lv)
             self.assertEqual((code, ''), (found, out))
             self.assertRegex(err, f'^cinder-dmclone: .*{why}.*Nothing was '

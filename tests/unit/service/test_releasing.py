@@ -7,6 +7,7 @@ import contextlib
 import typing
 from unittest import mock
 
+from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import LvUuid
@@ -225,8 +226,7 @@ class MovedOnTest(ReleaseTestCase):
 
     def test_the_row_was_purged(self) -> None:
         """Then it can be forgotten, which was refused before."""
-        with mock.patch.object(type(self.a.process.world.rows._target),
-                               'find', return_value=[]):
+        with mock.patch.object(volumes.RowStore, 'find', return_value=[]):
             with self.assertRaisesRegex(exceptions.PeerRefused, 'need it'):
                 self.forget()
             self.assertIn('until it is forgotten', self.release().does)
