@@ -230,18 +230,6 @@ def link(name: str) -> str:
 
 
 @privileged.context.entrypoint
-def set_thresholds(clones: dict[str, int]) -> None:
-    """Set how many regions clones copy at a time; leave out what is gone.
-
-    :param clones: thresholds by name
-    """
-    for name, regions in clones.items():
-        words = 'hydration_threshold', str(int(regions))
-        dm_ioctl.ask(dm_ioctl.TARGET_MSG, _ours(name),
-                     data=dm_ioctl.pack_message(words))
-
-
-@privileged.context.entrypoint
 def message(name: str, words: tuple[str, ...]) -> None:
     """Send a message to the device's target.
 

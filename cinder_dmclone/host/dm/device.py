@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import time
-from typing import Any, Callable, Mapping
+from typing import Any, Callable
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm.status import CloneStatus
@@ -168,18 +168,6 @@ class DeviceMapper:
     def message(self, name: str, *words: str) -> None:
         """Send a message to a clone or a multipath device."""
         dm.message(name, words)
-
-    @reads
-    def look_again(self, clones: Mapping[str, int]) -> None:
-        """Have the kernel look whether it can copy on in the background.
-
-        A clone that is gone is left out. Setting its threshold has it look at
-        once (``set_hydration_threshold`` in dm-clone-target.c), and never
-        waits; starts no process.
-
-        :param clones: names, with the threshold that each has, in regions
-        """
-        dm.set_thresholds(dict(clones))
 
     def clone_status(self, name: str, flush: bool = False) -> CloneStatus:
         """State of a clone.

@@ -62,20 +62,9 @@ class CloneStatus:
         return int(self.hydrated) * int(self.region_size.to_bytes())
 
     @property
-    def threshold(self) -> int:
-        """How many regions are copied at a time in the background."""
-        return self.core['hydration_threshold']
-
-    @property
     def hydration(self) -> bool:
         """Whether background copying is switched on."""
         return 'no_hydration' not in self.features
-
-    @property
-    def copies(self) -> bool:
-        """Whether there is something to copy in the background."""
-        return (self.mode is Mode.RW and self.hydration
-                and self.hydrated < self.total)
 
     @classmethod
     def parse(cls, text: str) -> Self:

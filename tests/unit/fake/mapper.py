@@ -144,13 +144,6 @@ class Mapper:
                 self._node.complain(f'removing {name} hangs for ever')
         del self.mapped[name]
 
-    def look_again(self, clones: typing.Mapping[str, int]) -> None:
-        for name, regions in clones.items():
-            found = self.mapped.get(name)
-            if found and typing.cast(table.Clone, found.target).core[
-                    'hydration_threshold'] != regions:
-                self._node.complain(f'{name}: its threshold is changed')
-
     def message(self, name: str, *words: str) -> None:
         if name not in self.mapped:
             raise _failed('message', f'no device {name}')

@@ -202,14 +202,6 @@ class DmTest(Case):
         self.assertEqual([(NAME, 'reinstate_path 8:16')],
                          self.ioctl.messages)
 
-    def test_thresholds_of_those_that_are_there(self) -> None:
-        self.ioctl.tables[NAME] = ''
-        dm.set_thresholds({'dmclone-gone': 3, NAME: 64})
-        self.assertEqual([(NAME, 'hydration_threshold 64')],
-                         self.ioctl.messages)
-        with self.assertRaises(ValueError):
-            dm.set_thresholds({'sda': 64})
-
     def test_other_messages_are_refused(self) -> None:
         for words in (('@stats_create',), ('reinstate_path', '/dev/sda'),
                       ('hydration_threshold', '1')):
