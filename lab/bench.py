@@ -7,6 +7,7 @@ import pathlib
 import statistics
 import sys
 import time
+from collections.abc import Callable
 
 from lab import (account, crowd, entry, figures, install, kernel, logs,
                  races, scheduling, virtualenv)
@@ -20,6 +21,11 @@ from lab.show import expect
 
 _PROGRAM = 'tools/bench'
 _MINUTE = 60
+# What it measures, one after the other.
+PARTS = {'attach': 'time to attach', 'first-writes': 'first writes',
+         'relocation': 'hydration, swap, writes',
+         'busy': 'hydration while a server writes',
+         'cost': 'processes and statements'}
 
 
 def _arguments() -> argparse.Namespace:
@@ -33,6 +39,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument('--quick', action='store_true',
                         help='one repetition instead of several')
     only = parser.add_mutually_exclusive_group()
+    only.add_argument('--only', choices=PARTS, help='measure one part')
     only.add_argument('--races', action='store_true',
                       help='measure ways to change a row that others '
                       'change, on a Galera cluster, and nothing else')
@@ -56,17 +63,17 @@ class Suite:
         self._bench = bench
         self._lab = lab
         self._times = times
+        self._measures: dict[str, Callable[[], list[Figure]]] = {
+            'attach': self._attach, 'first-writes': self._first_writes,
+            'relocation': self._relocations, 'busy': self._busy,
+            'cost': self._accounts}
 
-    def run(self) -> list[Figure]:
-        """Measure everything."""
+    def run(self, only: str | None) -> list[Figure]:
+        """Measure everything, or one of the parts."""
         found = []
-        for what, measure in (
-                ('time to attach', self._attach),
-                ('first writes', self._first_writes),
-                ('hydration, swap, writes', self._relocations),
-                ('processes and statements', self._accounts)):
-            print(f'{_PROGRAM}: {what}', file=sys.stderr, flush=True)
-            found += measure()
+        for part in (only,) if only else PARTS:
+            print(f'{_PROGRAM}: {PARTS[part]}', file=sys.stderr, flush=True)
+            found += self._measures[part]()
         return found
 
     def _attach(self) -> list[Figure]:
@@ -101,6 +108,20 @@ class Suite:
                           'MiB/s', Aim(0.9)),
             _stall({key: samples[key] for key in ('with', 'without')}),
             writes]
+
+    def _busy(self) -> list[Figure]:
+        samples: dict[str, list[float]] = {'kept going': [], 'alone': []}
+        volume, at = self._volume(3)
+        for number in range(self._times):
+            self._bench.detach(at)
+            at = self._bench.attach(volume, 2 - number % 2)
+            self._bench.beside_a_load(at, 2, samples)
+            self._bench.settle(at)
+        self._bench.detach(at)
+        self._lab.delete_volume(volume)
+        return [figures.ratio(
+            'hydration beside 1000 writes/s, by the kernel alone', 'alone',
+            'kept going', samples, 'MiB/s')]
 
     def _accounts(self) -> list[Figure]:
         volume, at = self._volume(1)
@@ -191,7 +212,7 @@ def _run(args: argparse.Namespace) -> int:
     lab.start()
     try:
         found = (_crowd(lab, times, args.quick) if args.crowd
-                 else Suite(Bench(lab), lab, times).run())
+                 else Suite(Bench(lab), lab, times).run(args.only))
         release = lab.nodes[-1].run('uname -r').stdout.strip()
     except Exception:
         with entry.undisturbed():

@@ -22,6 +22,10 @@ _SCRATCH = 'bench-scratch'
 # Seconds of a load, and of one look at a hydration.
 _WINDOW = 2
 _LOAD = 3
+# Bytes that a server writes again and again.
+_AREA = 64 << 20
+# How often in a second: it pauses for less than a millisecond.
+_RATE = 1000
 # How long one write takes, in ms.
 _WRITE = '''
 import mmap, os, sys, time
@@ -138,18 +142,46 @@ class Bench:
             f'dd if=/dev/block/{match[1]} of=/dev/{_GROUP}/{_SCRATCH} bs=1M '
             f'count={mib} skip={number * mib} seek={number * mib} '
             'iflag=direct oflag=direct')
-        out = node.run(
-            f'look() {{ dmsetup status --noflush {clone}; date +%s.%N; }}; '
-            f'look; dmsetup message {clone} 0 enable_hydration; '
-            f'sleep {_WINDOW}; look').stdout.splitlines()
+        samples['dd'].append(mib / figures.dd_seconds(copied.stderr))
+        samples['hydration'].append(self._hydration(
+            at, f'dmsetup message {clone} 0 enable_hydration; '))
+
+    def _hydration(self, at: AttachedVolume, first: str = '') -> float:
+        """MiB/s that are copied now; ``first`` is done at the beginning."""
+        out = at.node.run(
+            f'look() {{ dmsetup status --noflush {at.clone}; date +%s.%N; }}; '
+            f'look; {first}sleep {_WINDOW}; look').stdout.splitlines()
         before, after = clone_status(out[0]), clone_status(out[2])
         expect(before and after and not after.complete,
                'hydration ended while it was measured')
         assert before and after
         done = (after.hydrated - before.hydrated) * (
             after.region_size * SECTOR) / (1 << 20)
-        samples['dd'].append(mib / figures.dd_seconds(copied.stderr))
-        samples['hydration'].append(done / (float(out[3]) - float(out[1])))
+        return done / (float(out[3]) - float(out[1]))
+
+    def beside_a_load(self, at: AttachedVolume, pairs: int,
+                      samples: dict[str, list[float]]) -> None:
+        """What is copied while a server writes, with short pauses only.
+
+        With the service on its node stopped, and at work.
+        """
+        node = at.node
+        fio = [*self._fio(at.path, 300), f'--size={_AREA}',
+               f'--rate_iops={_RATE}']
+        # What it writes to has to be here, or it would be copied by writing.
+        node.run(f'dd if=/dev/zero of={at.path} bs=1M count={_AREA >> 20} '
+                 'oflag=direct')
+        with node.popen(fio) as load:
+            wait_for('fio', lambda: node.run('pgrep -x fio',
+                                             check=False).stdout, 30)
+            # The service has to have seen that it hydrates.
+            time.sleep(_WINDOW)
+            for _ in range(pairs):
+                with self._paused(node):
+                    samples['alone'].append(self._hydration(at))
+                samples['kept going'].append(self._hydration(at))
+            node.run('pkill -INT -x fio', check=False)
+            load.wait()
 
     # Loads
 

@@ -29,6 +29,7 @@ from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import hindrances
 from cinder_dmclone.reconcile import observed
+from cinder_dmclone.reconcile import pace
 from cinder_dmclone.reconcile import questions
 from cinder_dmclone.reconcile import reader
 from cinder_dmclone.reconcile import schedule
@@ -75,6 +76,7 @@ class Reconciler:
         self._seen: dict[LvUuid, state.Stack] = {}
         self._reader = reader.Reader(world)
         self._everything_at = math.inf
+        self._pace = pace.Pace(world.host, world.clock)
 
     # -- the thread ---------------------------------------------------------
 
@@ -83,6 +85,7 @@ class Reconciler:
         thread = threading.Thread(target=self._run, daemon=True,
                                   name='dmclone-reconciler')
         thread.start()
+        self._pace.start()
 
     def enqueue(self, key: str, seconds: float = 0.0) -> None:
         """Look at an LV, or at all LVs of a volume, as soon as possible.
@@ -170,6 +173,7 @@ class Reconciler:
         if not due and not everything:
             return
         collected = inspect.collect(world.host)
+        self._pace.follow(collected.values())
         for lv in list(self._reported):
             if lv not in collected:
                 self._reported.pop(lv, None)

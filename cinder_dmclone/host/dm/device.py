@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Iterable
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm.status import CloneStatus
@@ -168,6 +168,14 @@ class DeviceMapper:
     def message(self, name: str, *words: str) -> None:
         """Send a message to a clone or a multipath device."""
         dm.message(name, words)
+
+    @reads
+    def look_again(self, clones: Iterable[str]) -> None:
+        """Have the kernel look now whether it can copy on in the background.
+
+        A clone that is gone is left out. Never waits, starts no process.
+        """
+        dm.look_again(tuple(clones))
 
     def clone_status(self, name: str, flush: bool = False) -> CloneStatus:
         """State of a clone.

@@ -66,6 +66,12 @@ class CloneStatus:
         """Whether background copying is switched on."""
         return 'no_hydration' not in self.features
 
+    @property
+    def copies(self) -> bool:
+        """Whether there is something to copy in the background."""
+        return (self.mode is Mode.RW and self.hydration
+                and self.hydrated < self.total)
+
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse the part of the status line behind the target's name.

@@ -144,6 +144,9 @@ class Mapper:
                 self._node.complain(f'removing {name} hangs for ever')
         del self.mapped[name]
 
+    def look_again(self, clones: typing.Iterable[str]) -> None:
+        """Changes nothing that can be seen."""
+
     def message(self, name: str, *words: str) -> None:
         if name not in self.mapped:
             raise _failed('message', f'no device {name}')
