@@ -15,6 +15,7 @@ import errno
 import os
 import pathlib
 import re
+import time
 from typing import Any, NamedTuple
 import uuid
 
@@ -232,13 +233,28 @@ def link(name: str) -> str:
 
 
 @privileged.context.entrypoint
-def look_again(clones: tuple[str, ...]) -> None:
+def look_again(clones: tuple[str, ...], times: int, pause: float) -> float:
     """Have the kernel look whether it can copy on; leave out what is gone.
 
     Setting a clone's threshold has it look at once
     (``set_hydration_threshold`` in dm-clone-target.c). It is set to what it
     is: whoever sets another has to find it again, and 0 is no error.
+
+    :param times: how often; the helper may log each of its calls
+    :param pause: in seconds, between looks
+    :returns: how long the looks took, in seconds
     """
+    busy = 0.0
+    for number in range(times):
+        if number:
+            time.sleep(pause)
+        begin = time.monotonic()
+        _look_once(clones)
+        busy += time.monotonic() - begin
+    return busy
+
+
+def _look_once(clones: tuple[str, ...]) -> None:
     for name in clones:
         found = _THRESHOLD.search(_state(_ours(name)))
         if found:

@@ -24,6 +24,8 @@ LOG = logging.getLogger(__name__)
 
 # From one look of the kernel at all clones to the next.
 SECONDS = 0.1
+# So many follow without a word; then it is asked what hydrates now.
+TIMES = 10
 # A clone's status counts its regions. However many clones there are, and how
 # large, the looks take no more than this part of a processor.
 SHARE = 0.05
@@ -68,16 +70,15 @@ class Pace:
             self._clock.sleep(self.once())
 
     def once(self) -> float:
-        """Have the kernel look at each clone now.
+        """Have the kernel look at each clone for a while.
 
         :returns: how long to wait before the next look, in seconds
         """
-        begin = self._clock.monotonic()
         try:
-            self._host.dm.look_again(self._clones)
+            busy = self._host.dm.look_again(self._clones, TIMES, SECONDS)
         except Exception:
             # They hydrate without this, too.
             LOG.exception('Hydration cannot be kept going while servers do '
                           'I/O; trying again in a minute.')
             return PAUSE
-        return max(SECONDS, (self._clock.monotonic() - begin) / SHARE)
+        return max(SECONDS, busy / SHARE)

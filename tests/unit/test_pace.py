@@ -25,10 +25,11 @@ class PaceTest(base.CloudTestCase):
         self.pace = pace.Pace(self.b.service.host, self.cloud.clock)
 
     def looked_at(self) -> tuple[str, ...]:
-        with mock.patch.object(self.b.mapper, 'look_again') as look:
+        with mock.patch.object(self.b.mapper, 'look_again',
+                               return_value=0.0) as look:
             self.pace.follow(inspect.collect(self.b.service.host).values())
             self.pace.once()
-        (clones,), _ = look.call_args
+        (clones, *_), _ = look.call_args
         found: tuple[str, ...] = clones
         return found
 
@@ -65,9 +66,10 @@ class PaceTest(base.CloudTestCase):
         wanted = self.move()
         loop = self.b.process.loop
         loop.run_once(everything=True)
-        with mock.patch.object(self.b.mapper, 'look_again') as look:
+        with mock.patch.object(self.b.mapper, 'look_again',
+                               return_value=0.0) as look:
             loop._pace.once()
-        look.assert_called_once_with(wanted)
+        look.assert_called_once_with(wanted, pace.TIMES, pace.SECONDS)
 
     def test_the_thread(self) -> None:
         """It asks nobody while there is none."""
@@ -85,7 +87,12 @@ class PaceTest(base.CloudTestCase):
         wanted = self.move()
         self.pace = pace.Pace(self.b.service.host, Clock())
         stacks = inspect.collect(self.b.service.host)
-        with mock.patch.object(self.b.mapper, 'look_again', looks.append):
+
+        def look(clones: typing.Iterable[str], _times: int,
+                 _pause: float) -> float:
+            looks.append(clones)
+            return 0.0
+        with mock.patch.object(self.b.mapper, 'look_again', look):
             self.pace.start()
             self.pace.follow(stacks.values())
             self.assertTrue(enough.wait(SECONDS))
@@ -101,9 +108,8 @@ class PaceTest(base.CloudTestCase):
 
     def test_what_takes_long_is_done_less_often(self) -> None:
         """However many clones there are, and however large."""
-        def look(_clones: typing.Iterable[str]) -> None:
-            self.cloud.clock.sleep(0.2)
-        with mock.patch.object(self.b.mapper, 'look_again', look):
+        with mock.patch.object(self.b.mapper, 'look_again',
+                               return_value=0.2):
             self.assertAlmostEqual(0.2 / pace.SHARE, self.pace.once())
 
 
@@ -112,5 +118,5 @@ class DoorTest(base.TestCase):
     def test_all_at_once(self) -> None:
         """One call of what runs as root, however many there are."""
         with mock.patch.object(device, 'dm') as dm:
-            device.DeviceMapper().look_again(['a', 'b'])
-        dm.look_again.assert_called_once_with(('a', 'b'))
+            device.DeviceMapper().look_again(['a', 'b'], 3, 0.1)
+        dm.look_again.assert_called_once_with(('a', 'b'), 3, 0.1)

@@ -170,12 +170,17 @@ class DeviceMapper:
         dm.message(name, words)
 
     @reads
-    def look_again(self, clones: Iterable[str]) -> None:
-        """Have the kernel look now whether it can copy on in the background.
+    def look_again(self, clones: Iterable[str], times: int,
+                   pause: float) -> float:
+        """Have the kernel look whether it can copy on in the background.
 
-        A clone that is gone is left out. Never waits, starts no process.
+        A clone that is gone is left out. Waits for no I/O, starts no process.
+
+        :param times: how often
+        :param pause: in seconds, between looks
+        :returns: how long the looks took, in seconds
         """
-        dm.look_again(tuple(clones))
+        return dm.look_again(tuple(clones), times, pause)
 
     def clone_status(self, name: str, flush: bool = False) -> CloneStatus:
         """State of a clone.
