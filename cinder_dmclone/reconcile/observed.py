@@ -71,6 +71,18 @@ class Facts:
                     or self.lender and self.lender.of_kind(*names.WRITERS))
 
     @property
+    def reads_elsewhere(self) -> bool:
+        """Whether a read of it may have to wait for another node.
+
+        One of what hydrates may; only a lender on this node that is whole
+        rules that out.
+        """
+        return bool(self.stack.tags.source) and not (
+            self.stack.borrows_here and self.lender is not None
+            and self.lender.data is not None
+            and not self.lender.tags.source)
+
+    @property
     def goes_on_here(self) -> bool:
         """Whether the volume is on this node, and borrows from this LV."""
         return bool(self.row and not self.home and self._reads_here(

@@ -96,10 +96,10 @@ def only_reads(row: rows.Row) -> bool:
 def mixes(how: How, row: rows.Row, here: bool, elsewhere: bool) -> str:
     """Why a server cannot have a volume that hydrates; '' if it can.
 
-    The servers of one are either on its node or all elsewhere. With the
-    lender away, reads of what has not arrived wait for those, and must not
-    wait for these in the iSCSI target: nobody could log in to any of the
-    node's.
+    For one whose lender is on another node. The servers of such are either on
+    its node or all elsewhere. With the lender away, reads of what has not
+    arrived wait for those, and must not wait for these in the iSCSI target:
+    nobody could log in to any of the node's.
 
     :param here: whether a server on the volume's node has been given it
     :param elsewhere: whether it is served over iSCSI

@@ -16,6 +16,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import cut
@@ -70,15 +71,16 @@ def connect_here(service: Service, row: rows.Row,
     """Serve a connector of a volume of this node; its lock is held."""
     try:
         known = service.settled(row)
-        assert known.row is not None
-        return _serve(service, known.row, known.stack, request.connector)
+        return _serve(service, known, request.connector)
     finally:
         # Nobody may want any more what was made.
         service.loop.enqueue(row.id)
 
 
-def _serve(service: Service, row: rows.Row, stack: state.Stack,
+def _serve(service: Service, known: observed.Facts,
            connector: Connector) -> dict[str, typing.Any]:
+    row, stack = known.row, known.stack
+    assert row is not None
     found = _place(service, row, connector)
     if found.how is How.REFUSE:
         refusal = exceptions.CannotServe(volume=row.id, node=service.node,
@@ -96,7 +98,8 @@ def _serve(service: Service, row: rows.Row, stack: state.Stack,
         raise exceptions.CannotServe(
             volume=row.id, node=service.node, reason='its devices cannot '
             'be put together; see the log of cinder-volume there')
-    _require_unmixed(service, row, stack, found.how)
+    if known.reads_elsewhere:
+        _require_unmixed(service, row, stack, found.how)
     host = service.host
     if attach_policy.only_reads(row):
         return exports.view(host, stack, row.id, None
@@ -135,7 +138,7 @@ def _require_unmixed(service: Service, row: rows.Row, stack: state.Stack,
     why = attach_policy.mixes(
         how, row, here=bool(stack.of_kind(names.Kind.FRONT)),
         elsewhere=bool(stack.of_kind(names.Kind.SERVE)))
-    if stack.tags.source and why:
+    if why:
         raise exceptions.Hydrates(volume=row.id, node=service.node,
                                   reason=why)
 

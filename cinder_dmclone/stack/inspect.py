@@ -46,8 +46,8 @@ def _collect(host: Host, only: LvUuid | None) -> dict[LvUuid, Stack]:
     """
     found: dict[LvUuid, dict[str, typing.Any]] = collections.defaultdict(dict)
     _collect_lvs(host, found, only)
-    _collect_devices(host, found, only)
-    _collect_exports(host, found, only)
+    owners = _collect_devices(host, found, only)
+    _collect_exports(host, found, only, owners)
     return {lv: Stack(lv=lv, **fields) for lv, fields in found.items()}
 
 
@@ -94,7 +94,12 @@ _WITH_STATUS = {names.Kind.CLONE: 'clone', names.Kind.SOURCE: 'source',
 
 def _collect_devices(host: Host,
                      found: dict[LvUuid, dict[str, typing.Any]],
-                     only: LvUuid | None) -> None:
+                     only: LvUuid | None
+                     ) -> dict[names.DeviceName, LvUuid | None]:
+    """Sort devices by LV.
+
+    :returns: whose each is; None if it leads to an LV that is not looked at
+    """
     known_as = {_known_as(fields, lv): lv for lv, fields in found.items()}
     asked = {only or '', *(known_as if only else ())}
     devices = {
@@ -102,10 +107,12 @@ def _collect_devices(host: Host,
         for text, device_found in host.dm.devices(lv).items()
         if (name := names.DeviceName.parse(text))}
     tops = _tops(found, devices)
+    owners: dict[names.DeviceName, LvUuid | None] = {}
     for name, device_found in devices.items():
         owner: LvUuid | None = name.lv
         if name.kind in names.WRITERS:
             owner = _rests_on(device_found, tops, known_as.get(name.lv))
+        owners[name] = owner
         if owner not in found:
             # Another backend's: its LV is in another volume group.
             continue
@@ -116,6 +123,7 @@ def _collect_devices(host: Host,
         if name.kind is names.Kind.HOLD:
             fields['held_writes'] = host.dm.writes_under_way(
                 device_found.devnum)
+    return owners
 
 
 def _known_as(fields: dict[str, typing.Any], lv: LvUuid) -> LvUuid:
@@ -148,8 +156,14 @@ def _rests_on(consumer: device.Device, tops: dict[str, LvUuid],
 
 def _collect_exports(host: Host,
                      found: dict[LvUuid, dict[str, typing.Any]],
-                     only: LvUuid | None) -> None:
-    """Sort exports by LV; half-made ones, without a device, too."""
+                     only: LvUuid | None,
+                     owners: dict[names.DeviceName, LvUuid | None]) -> None:
+    """Sort exports by LV; half-made ones, without a device, too.
+
+    Two LVs may expect one: it stays when the volume goes on in another.
+
+    :param owners: whose the devices are that there are
+    """
     prefix = host.settings.target_prefix
     expected = {names.serve_iqn(prefix, _known_as(fields, lv)): lv
                 for lv, fields in found.items()}
@@ -157,10 +171,9 @@ def _collect_exports(host: Host,
         for tag in fields.get('tags', lv_tags.Tags()).lent:
             expected[names.loan_iqn(prefix, lv, tag.lv, tag.generation)] = lv
     for iqn, export in host.targets.list(only or '', expected).items():
-        owner = expected.get(iqn)
-        if owner is None:
-            name = names.DeviceName.parse(export.device.rpartition('/')[2])
-            owner = name.lv if name else None
+        name = names.DeviceName.parse(export.device.rpartition('/')[2])
+        owner = (owners[name] if name in owners
+                 else expected.get(iqn) or (name.lv if name else None))
         if owner in found:
             found[owner].setdefault('exports', {})[iqn] = export
 

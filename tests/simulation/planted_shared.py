@@ -17,6 +17,7 @@ from cinder_dmclone.relocation import lender
 from cinder_dmclone.relocation import room
 from cinder_dmclone.service import answers
 from cinder_dmclone.service import attach_policy
+from cinder_dmclone.stack import inspect
 from tests.simulation import mistakes
 
 bug = mistakes.bug
@@ -60,6 +61,12 @@ def _first_of_all(others, waiting, host):
      (attach_policy, 'mixes'), where='story/two hydrating')
 def _mixed(how, row, here, elsewhere):
     return ''
+
+
+@bug('the target of a volume goes with its old copy',
+     (inspect, '_collect_exports'), where='story/two cut')
+def _by_name(host, found, only, owners, collect=inspect._collect_exports):
+    collect(host, found, only, {})
 
 
 @bug('the export of a host ends with its first server',

@@ -148,6 +148,9 @@ BASE = {
                           'attach b, wait 3'),
     'two hydrating': shared('attach b, part a b, attach2 c, attach2 b, see, '
                             'detach2, attach2 c, see, detach, see, detach2'),
+    'two cut': shared('attach a, fill, cut, attach2 c, see, cut, detach2, '
+                      'attach2 a, see, wait 30, see, detach, attach x, see, '
+                      'detach, detach2, attach b'),
     'two served': shared('attach b, detach, part a b, attach x, attach2 b, '
                          'attach2 c, wait 500, see, detach2, attach2 b, see, '
                          'detach'),

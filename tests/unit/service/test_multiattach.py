@@ -318,6 +318,36 @@ class OneVolumeAtATimeTest(MultiattachTest):
         _, info = self.attach(THREE, self.c)
         self.assertEqual('iscsi', info['driver_volume_type'])
 
+    def test_while_it_hydrates_from_its_own_node(self) -> None:
+        """As after a snapshot, for hours: no read waits for another node."""
+        self.attach(ONE, self.a)
+        self.cut()
+        _, info = self.attach(TWO, self.b)
+        self.assertEqual('iscsi', info['driver_volume_type'])
+        _, info = self.attach(THREE, self.a)
+        self.assertEqual('local', info['driver_volume_type'])
+        self.assertTrue(self.hydrates(self.a))
+        # It is served under the name of the LV that was its copy.
+        with mock.patch.object(self.a.targets, 'remove') as removed:
+            self.cloud.settle()
+        removed.assert_not_called()
+        self.assertEqual({'b'}, self.served())
+        self.assertFalse(self.hydrates(self.a))
+        self.assert_no_complaints()
+
+    def test_while_its_lender_here_hydrates_is_refused(self) -> None:
+        attachment, _ = self.attach(ONE, self.b)
+        with self.b.service.home(self.volume) as known:
+            assert known.row
+            cut.cut(self.b.process.world, known.row)
+        with self.assertRaisesRegex(exceptions.Hydrates, 'on this node'):
+            self.attach(TWO, self.c)
+        self.assertEqual({}, self.b.targets.exports)
+
+    def hydrates(self, node: cloud.Node) -> bool:
+        return any(name.startswith('dmclone-clone')
+                   for name in node.mapper.mapped)
+
     def test_a_hydration_that_ends_soon_is_waited_for(self) -> None:
         self.attach(ONE, self.b)
         sleep = self.cloud.clock.sleep
