@@ -43,11 +43,11 @@ class Api:
         """A request; ``path`` follows /v3/<project>.  Raises RestError."""
         return self.client.cinder(method, path, body, microversion, timeout)
 
-    def create_type(self, name: str) -> str:
-        """Make a public volume type bound to the backend's name; its id."""
+    def create_type(self, name: str, backend: str = config.BACKEND) -> str:
+        """Make a public volume type bound to a backend's name; its id."""
         found = self.cinder('POST', '/types', {'volume_type': {
             'name': name,
-            'extra_specs': {'volume_backend_name': config.BACKEND}}})
+            'extra_specs': {'volume_backend_name': backend}}})
         return str(found['volume_type']['id'])
 
     def create_encrypted_type(self, name: str) -> None:
@@ -64,12 +64,13 @@ class Api:
             'quota_set': {'volumes': -1, 'gigabytes': -1}})
 
     def create_volume(self, gib: int, node: int | None = None,
-                      wait: bool = True, **more: Any) -> str:
+                      wait: bool = True, backend: str = config.BACKEND,
+                      **more: Any) -> str:
         """Create a volume, on node ``node`` (from 1) if given; its id."""
         body: dict[str, Any] = {'volume': {'size': gib, **more}}
         if node is not None:
             # One type for all nodes: the scheduler is told by a hint.
-            host = f'node{node}@{config.BACKEND}#{config.BACKEND}'
+            host = f'node{node}@{backend}#{backend}'
             body['OS-SCH-HNT:scheduler_hints'] = {
                 'query': json.dumps(['=', '$host', host])}
         volume = self.cinder('POST', '/volumes', body)['volume']['id']

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from lab import (account, crowd, entry, figures, install, kernel, logs,
-                 races, scheduling, virtualenv)
+                 peers, races, scheduling, virtualenv)
 from lab.account import Cost
 from lab.attached import AttachedVolume
 from lab.figures import Aim, Figure
@@ -21,6 +21,8 @@ from lab.show import expect
 
 _PROGRAM = 'tools/bench'
 _MINUTE = 60
+# Two backends on a node need their memory.
+_SIZE = Size(memory_mib=1024, disk_gib=500)
 # What it measures, one after the other.
 PARTS = {'attach': 'time to attach', 'first-writes': 'first writes',
          'relocation': 'hydration, swap, writes',
@@ -40,6 +42,9 @@ def _arguments() -> argparse.Namespace:
                         help='one repetition instead of several')
     only = parser.add_mutually_exclusive_group()
     only.add_argument('--only', choices=PARTS, help='measure one part')
+    only.add_argument('--peers', action='store_true',
+                      help="measure this driver beside Cinder's LVM driver, "
+                      'and nothing else')
     only.add_argument('--races', action='store_true',
                       help='measure ways to change a row that others '
                       'change, on a Galera cluster, and nothing else')
@@ -72,7 +77,7 @@ class Suite:
         """Measure everything, or one of the parts."""
         found = []
         for part in (only,) if only else PARTS:
-            print(f'{_PROGRAM}: {PARTS[part]}', file=sys.stderr, flush=True)
+            _say(PARTS[part])
             found += self._measures[part]()
         return found
 
@@ -202,17 +207,18 @@ def _run(args: argparse.Namespace) -> int:
         if args.json:
             args.json.write_text(races.report(lines))
         return 0
-    times = (1 if args.quick else 3) * (2 if args.crowd else 1)
+    times = (1 if args.quick else 5 if args.peers else 3) * (
+        2 if args.crowd else 1)
     # No overwriting of deleted volumes beside a measurement; a paused
     # service is not taken for dead. What a deleted volume had is free only
     # with the next statistics.
     lab = Lab(args.name, nodes=3 if args.crowd else 2,
               backend={'volume_clear': 'none'},
-              default={'service_down_time': 300}, size=Size(disk_gib=500))
+              default={'service_down_time': 300}, size=_SIZE,
+              beside=peers.BACKENDS if args.peers else None)
     lab.start()
     try:
-        found = (_crowd(lab, times, args.quick) if args.crowd
-                 else Suite(Bench(lab), lab, times).run(args.only))
+        found = _measure(lab, times, args)
         release = lab.nodes[-1].run('uname -r').stdout.strip()
     except Exception:
         with entry.undisturbed():
@@ -235,11 +241,20 @@ def _tell(args: argparse.Namespace, found: list[Figure], times: int,
             found, commit=virtualenv.commit(), **about, repetitions=times))
 
 
+def _measure(lab: Lab, times: int, args: argparse.Namespace) -> list[Figure]:
+    if args.crowd:
+        return _crowd(lab, times, args.quick)
+    if args.peers:
+        return peers.Peers(lab, times, _say).run()
+    return Suite(Bench(lab), lab, times).run(args.only)
+
+
+def _say(text: str) -> None:
+    print(f'{_PROGRAM}: {text}', file=sys.stderr, flush=True)
+
+
 def _crowd(lab: Lab, times: int, quick: bool) -> list[Figure]:
-    return crowd.measure(
-        lab, (2, 20) if quick else (10, 100), times,
-        lambda text: print(f'{_PROGRAM}: {text}', file=sys.stderr,
-                           flush=True))
+    return crowd.measure(lab, (2, 20) if quick else (10, 100), times, _say)
 
 
 def main() -> int:

@@ -88,21 +88,25 @@ def controller(venv: pathlib.Path, state: pathlib.Path,
 def node(name: str, mgmt: str, data: str, venv: pathlib.Path, driver: str,
          backend: Mapping[str, object],
          default: Mapping[str, object],
-         more: Sections | None = None) -> str:
+         more: Sections | None = None,
+         beside: Mapping[str, Mapping[str, object]] | None = None) -> str:
     """cinder.conf of a node.
 
     ``backend`` and ``default`` are added to the backend's section and to
-    [DEFAULT]; ``more`` are further sections.
+    [DEFAULT]; ``more`` are further sections, ``beside`` further backends.
     """
+    beside = beside or {}
     sections = _common(venv, '/var/lib/cinder', more)
     sections['DEFAULT'] |= {
-        'host': name, 'my_ip': mgmt, 'enabled_backends': BACKEND,
+        'host': name, 'my_ip': mgmt,
+        'enabled_backends': ','.join([BACKEND, *beside]),
         'rootwrap_config': '/etc/cinder/rootwrap.conf', **default}
     sections['database']['connection'] = CINDER_VOLUME
-    sections[BACKEND] = {
-        'volume_driver': driver, 'volume_backend_name': BACKEND,
-        'volume_group': 'cinder-volumes', 'target_ip_address': data,
-        **backend}
+    backends = {BACKEND: {'volume_driver': driver, **backend}, **beside}
+    for title, options in backends.items():
+        sections[title] = {
+            'volume_backend_name': title, 'volume_group': 'cinder-volumes',
+            'target_ip_address': data, **options}
     return text(sections)
 
 

@@ -73,7 +73,7 @@ class Lab(Servers):
     and ``default`` are options added to the backend's section and to
     [DEFAULT] of each node's cinder.conf.  With ``nova`` there are servers
     too: see lab.compute.  With ``native`` cinder-volume runs on threads in
-    place of eventlet.
+    place of eventlet.  ``beside`` are further backends of each node.
     """
 
     def __init__(self, name: str | None = None, nodes: int = 2,
@@ -82,7 +82,9 @@ class Lab(Servers):
                  default: Mapping[str, object] | None = None,
                  size: Size | None = None, keep: bool = False,
                  nova: bool = False, native: bool = False,
-                 machines: int = 0) -> None:
+                 machines: int = 0,
+                 beside: Mapping[str, Mapping[str, object]] | None = None
+                 ) -> None:
         self.name = name or default_name()
         if not re.fullmatch('[a-z0-9][a-z0-9-]{0,19}', self.name):
             raise LabError(f'{self.name!r} is no name for a lab: up to 20 '
@@ -95,7 +97,7 @@ class Lab(Servers):
         self._settings: dict[str, Any] = {
             'nodes': nodes, 'machines': machines, 'nova': nova,
             'native': native,
-            'driver': driver or DRIVER,
+            'driver': driver or DRIVER, 'beside': dict(beside or {}),
             'backend': dict(backend or {}), 'default': dict(default or {}),
             'size': vars(size), 'kernel': None, 'keep': keep}
         self._claim: remains.Claim | None = None
@@ -139,7 +141,8 @@ class Lab(Servers):
                        self.network, self._shares, size, settings['kernel'])
         node.volume = VolumeService(
             node, self.venv, settings['driver'], settings['backend'],
-            settings['default'], more, settings['native'])
+            settings['default'], more, settings['native'],
+            settings['beside'])
         return node
 
     def _machine(self, number: int, size: Size) -> LabMachine:
@@ -298,7 +301,8 @@ class Lab(Servers):
 
     def _all_known(self) -> bool:
         found = self.cinder('GET', '/scheduler-stats/get_pools')
-        return len(found['pools']) == len(self.nodes)
+        return len(found['pools']) == len(self.nodes) * (
+            1 + len(self._settings['beside']))
 
     def _all_hosts(self) -> bool:
         found = self.nova('GET', '/os-hypervisors')

@@ -37,8 +37,8 @@ cd / && exec env -i LANG=C.UTF-8 HOME=/var/lib/cinder \\
 class VolumeService(Daemon):
     """cinder-volume of one node.
 
-    ``more`` are further sections of its cinder.conf; a ``native`` one runs on
-    threads in place of eventlet.
+    ``more`` are further sections of its cinder.conf, ``beside`` further
+    backends; a ``native`` one runs on threads in place of eventlet.
     """
 
     program = 'cinder-volume'
@@ -50,13 +50,16 @@ class VolumeService(Daemon):
                  backend: Mapping[str, object],
                  default: Mapping[str, object],
                  more: config.Sections | None = None,
-                 native: bool = False) -> None:
+                 native: bool = False,
+                 beside: Mapping[str, Mapping[str, object]] | None = None
+                 ) -> None:
         super().__init__(node, venv)
         self.host = self.title = f'{node.name}@{config.BACKEND}'
         self._driver = driver
         self._backend = backend
         self._default = default
         self._more = more
+        self._beside = beside
         self._native = native
         # Whether it is started in what is to it a container of Kolla's.
         self.contained = False
@@ -77,7 +80,7 @@ class VolumeService(Daemon):
         node = self._node
         node.write(path, config.node(
             node.name, node.mgmt_address, node.data_address, self._venv,
-            driver, self._backend, self._default, self._more))
+            driver, self._backend, self._default, self._more, self._beside))
 
     def prepare(self) -> None:
         self._node.run(['install', '-d', '-o', 'cinder', '-g', 'cinder',
