@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from lab import (account, crowd, entry, figures, install, kernel, logs,
+from lab import (account, chart, crowd, entry, figures, install, kernel, logs,
                  peers, races, scheduling, virtualenv)
 from lab.account import Cost
 from lab.attached import AttachedVolume
@@ -38,6 +38,8 @@ def _arguments() -> argparse.Namespace:
         'does not change the exit status.')
     parser.add_argument('--json', type=pathlib.Path, metavar='FILE',
                         help='write all figures and samples there, too')
+    parser.add_argument('--plot', type=pathlib.Path, metavar='FILE',
+                        help='write a picture of the ratios (SVG)')
     parser.add_argument('--quick', action='store_true',
                         help='one repetition instead of several')
     only = parser.add_mutually_exclusive_group()
@@ -190,10 +192,9 @@ def _costs(what: str, costs: list[Cost]) -> list[Figure]:
 
 def _run(args: argparse.Namespace) -> int:
     install.check_machine()
-    if args.json:
+    for file in filter(None, (args.json, args.plot)):
         # Rather now than after all measurements.
-        expect(args.json.absolute().parent.is_dir(),
-               f'no directory for {args.json}')
+        expect(file.absolute().parent.is_dir(), f'no directory for {file}')
     if args.scheduling:
         times = 10 if args.quick else 100
         found = scheduling.measure(install.ensure() / 'bin/python', times)
@@ -239,6 +240,9 @@ def _tell(args: argparse.Namespace, found: list[Figure], times: int,
     if args.json:
         args.json.write_text(figures.report(
             found, commit=virtualenv.commit(), **about, repetitions=times))
+    if args.plot:
+        args.plot.write_text(chart.ratios(
+            found, f'tools/bench at {virtualenv.commit()}'))
 
 
 def _measure(lab: Lab, times: int, args: argparse.Namespace) -> list[Figure]:

@@ -28,8 +28,8 @@ class Aim:
 class Figure:
     """One result.
 
-    ``against`` is what the value is compared with, in the same unit;
-    ``samples`` are the single measurements, by name.
+    ``samples`` are the single measurements, by name; if it is a ratio, ``of``
+    are the names of what is divided by what.
     """
 
     name: str
@@ -38,6 +38,15 @@ class Figure:
     note: str = ''
     aim: Aim | None = None
     samples: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    of: tuple[str, str] | None = None
+
+    def pairs(self) -> list[float]:
+        """The ratio of each pair of measurements; none if it is no ratio."""
+        if not self.of:
+            return []
+        above, below = (self.samples[name] for name in self.of)
+        return [first / second
+                for first, second in zip(above, below, strict=True)]
 
     @property
     def verdict(self) -> str:
@@ -63,13 +72,12 @@ def ratio(name: str, above: str, below: str,
     Both names are keys of ``samples``; what was measured together is
     divided, so that a machine busy for a while does not show.
     """
-    pairs = zip(samples[above], samples[below], strict=True)
-    value = statistics.median(first / second for first, second in pairs)
     first, second = (number(statistics.median(samples[key]))
                      for key in (above, below))
-    return Figure(name, round(value, 3),
-                  note=f'{above} {first}, {below} {second} {unit}', aim=aim,
-                  samples=samples)
+    found = Figure(name, 0, note=f'{above} {first}, {below} {second} {unit}',
+                   aim=aim, samples=samples, of=(above, below))
+    return dataclasses.replace(
+        found, value=round(statistics.median(found.pairs()), 3))
 
 
 def number(value: float) -> str:

@@ -17,6 +17,12 @@ class RatioTest(unittest.TestCase):
         self.assertEqual(0.9, found.value)
         self.assertEqual('a 80, b 100 MiB/s', found.note)
 
+    def test_knows_its_pairs(self) -> None:
+        found = figures.ratio('x', 'a', 'b', {
+            'b': [4.0, 8.0], 'c': [7.0], 'a': [1.0, 4.0]}, 's')
+        self.assertEqual([0.25, 0.5], found.pairs())
+        self.assertEqual([], figures.Figure('y', 1).pairs())
+
     def test_samples_must_be_pairs(self) -> None:
         with self.assertRaises(ValueError):
             figures.ratio('x', 'a', 'b', {'a': [1.0], 'b': [1.0, 2.0]}, 's')
