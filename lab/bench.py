@@ -15,7 +15,7 @@ from lab.account import Cost
 from lab.attached import AttachedVolume
 from lab.figures import Aim, Figure
 from lab.lab import Lab
-from lab.measure import Bench
+from lab.measure import ALONE, BUSY, KEPT, Bench
 from lab.node import Size
 from lab.show import expect
 
@@ -117,18 +117,25 @@ class Suite:
             writes]
 
     def _busy(self) -> list[Figure]:
-        samples: dict[str, list[float]] = {'kept going': [], 'alone': []}
-        volume, at = self._volume(3)
+        rates: dict[str, dict[str, list[float]]] = {
+            load: {ALONE: [], KEPT: []} for load in BUSY}
+        late: dict[str, dict[str, list[float]]] = {
+            load: {ALONE: [], KEPT: []} for load in BUSY}
+        volume, at = self._volume(8)
         for number in range(self._times):
             self._bench.detach(at)
             at = self._bench.attach(volume, 2 - number % 2)
-            self._bench.beside_a_load(at, 2, samples)
+            self._bench.fill_area(at)
+            for load in BUSY:
+                self._bench.beside_a_load(at, load, rates[load], late[load])
             self._bench.settle(at)
         self._bench.detach(at)
         self._lab.delete_volume(volume)
-        return [figures.ratio(
-            'hydration beside 1000 writes/s, by the kernel alone', 'alone',
-            'kept going', samples, 'MiB/s')]
+        return [figure for load in BUSY for figure in (
+            figures.ratio(f'hydration beside {load}', KEPT, ALONE,
+                          rates[load], 'MiB/s'),
+            figures.ratio(f'99 % of {load} within', KEPT, ALONE, late[load],
+                          'ms', Aim(2, most=True)))]
 
     def _accounts(self) -> list[Figure]:
         volume, at = self._volume(1)

@@ -22,10 +22,19 @@ _SCRATCH = 'bench-scratch'
 # Seconds of a load, and of one look at a hydration.
 _WINDOW = 2
 _LOAD = 3
+_BUSY_SECONDS = 7
 # Bytes that a server writes again and again.
 _AREA = 64 << 20
-# How often in a second: it pauses for less than a millisecond.
-_RATE = 1000
+_SYNC = ('--ioengine=psync',)
+# What servers do while a volume hydrates: with pauses of less than a
+# millisecond, and with none.
+BUSY = {
+    '1000 writes/s': (*_SYNC, '--rate_iops=1000'),
+    'writes at depth 1': _SYNC,
+    'writes at depth 32': ('--ioengine=libaio', '--iodepth=32'),
+}
+# How it hydrates: by the kernel alone, and with the service at work.
+ALONE, KEPT = 'alone', 'kept going'
 # How long one write takes, in ms.
 _WRITE = '''
 import mmap, os, sys, time
@@ -159,35 +168,47 @@ class Bench:
             after.region_size * SECTOR) / (1 << 20)
         return done / (float(out[3]) - float(out[1]))
 
-    def beside_a_load(self, at: AttachedVolume, pairs: int,
-                      samples: dict[str, list[float]]) -> None:
-        """What is copied while a server writes, with short pauses only.
+    def beside_a_load(self, at: AttachedVolume, load: str,
+                      rates: dict[str, list[float]],
+                      late: dict[str, list[float]]) -> None:
+        """What is copied while a server writes, and what its writes take.
 
         With the service on its node stopped, and at work.
+
+        :param load: one of ``BUSY``
         """
+        # Which one is first alternates.
+        for name in sorted((ALONE, KEPT), reverse=bool(len(rates[KEPT]) % 2)):
+            with (self._paused(at.node) if name == ALONE
+                  else contextlib.nullcontext()):
+                rate, found = self._beside(at, BUSY[load])
+            rates[name].append(rate)
+            late[name].append(found.late)
+
+    def _beside(self, at: AttachedVolume, words: tuple[str, ...]
+                ) -> tuple[float, Load]:
         node = at.node
-        fio = [*self._fio(at.path, 300), f'--size={_AREA}',
-               f'--rate_iops={_RATE}']
-        # What it writes to has to be here, or it would be copied by writing.
-        node.run(f'dd if=/dev/zero of={at.path} bs=1M count={_AREA >> 20} '
-                 'oflag=direct')
+        fio = [*self._fio(at.path, _BUSY_SECONDS, *words),
+               f'--size={_AREA}']
         with node.popen(fio) as load:
             wait_for('fio', lambda: node.run('pgrep -x fio',
                                              check=False).stdout, 30)
-            # The service has to have seen that it hydrates.
+            # The service, if it goes on, has to see that it hydrates.
             time.sleep(_WINDOW)
-            for _ in range(pairs):
-                with self._paused(node):
-                    samples['alone'].append(self._hydration(at))
-                samples['kept going'].append(self._hydration(at))
-            node.run('pkill -INT -x fio', check=False)
-            load.wait()
+            rate = self._hydration(at)
+            return rate, Load.parse(load.wait().stdout)
+
+    def fill_area(self, at: AttachedVolume) -> None:
+        """Write where loads write: or they would copy that by writing."""
+        at.node.run(f'dd if=/dev/zero of={at.path} bs=1M '
+                    f'count={_AREA >> 20} oflag=direct')
 
     # Loads
 
-    def _fio(self, path: str, seconds: int) -> list[str]:
+    def _fio(self, path: str, seconds: int,
+             *words: str) -> list[str]:
         return ['fio', '--name=load', f'--filename={path}', '--direct=1',
-                '--rw=randwrite', '--bs=4k', '--ioengine=psync',
+                '--rw=randwrite', '--bs=4k', *(words or _SYNC),
                 '--norandommap', '--time_based', f'--runtime={seconds}',
                 '--thread', '--output-format=json']
 
