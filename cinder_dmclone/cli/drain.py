@@ -105,7 +105,8 @@ class Drain:
                  parallel: int) -> None:
         """
         :param planned: the volumes to be moved
-        :param parallel: how many of all LVs here others read at a time
+        :param parallel: how many of all LVs here others read at a time,
+            not counting those who cannot
         """
         self._world = world
         self._planned = planned
@@ -131,8 +132,9 @@ class Drain:
             waiting = [item for item in items if self._is_waited_for(item)]
             if not movable and not waiting:
                 return [self._as_it_stays(item) for item in items]
-            reading = sum(remains.readers(items).values())
-            for item in movable[:max(self._parallel - reading, 0)]:
+            reading = [item for item in items
+                       if item.reader and item.fate is Fate.WAITS]
+            for item in movable[:max(self._parallel - len(reading), 0)]:
                 self._move(item)
             for item in waiting:
                 self._tell(_line(item))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a node has that is drained, and what is to become of each.
 
-The rows tell which volumes are here, its disks what others need.
+The rows tell which volumes are here, its disks what others need, and those
+others whether they will ever need it no more.
 """
 
 from __future__ import annotations
@@ -11,12 +12,24 @@ import dataclasses
 import enum
 import typing
 
+from cinder_dmclone.cli import decisions
 from cinder_dmclone.cli import status
 from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
+from cinder_dmclone.peers import messages
+from cinder_dmclone.peers.messages import LvState
+from cinder_dmclone.reconcile.decision import Action
+from cinder_dmclone.reconcile.decision import Decision
+from cinder_dmclone.reconcile.decision import Verdict
+from cinder_dmclone.reconcile import home
+from cinder_dmclone.reconcile import loans
+from cinder_dmclone.reconcile import observed
+from cinder_dmclone.reconcile import questions
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
@@ -66,7 +79,9 @@ def look(world: World) -> list[Item]:
                   key=lambda row: row.id)
     stacks = inspect.collect(world.host)
     of = _rows_of(world, stacks)
-    found = [_volume(world, row, stacks.get(row.lv)) for row in here]
+    kept = world.rows.hindrances(here, rows.Leave())
+    found = [_volume(world, row, stacks.get(row.lv), kept.get(row.id, ''))
+             for row in here]
     at_home = {row.lv: row for row in here}
     for lv, stack in sorted(stacks.items()):
         found += _others(world, stack, at_home.get(lv), of)
@@ -82,7 +97,12 @@ def _rows_of(world: World, stacks: Stacks) -> dict[VolumeId, rows.Row]:
 
 # -- a volume of this node ---------------------------------------------------
 
-def _volume(world: World, row: rows.Row, stack: Stack | None) -> Item:
+def _volume(world: World, row: rows.Row, stack: Stack | None,
+            kept: str) -> Item:
+    """What becomes of a volume.
+
+    :param kept: what keeps it from leaving, as its row says
+    """
     def item(fate: Fate, why: str = '') -> Item:
         return Item(f'volume {row.id}', fate, why, row.id, row.size)
 
@@ -90,9 +110,8 @@ def _volume(world: World, row: rows.Row, stack: Stack | None) -> Item:
         return item(Fate.STAYS, row.unreadable)
     if row.offer and row.migrates:
         return item(Fate.WAITS, f'it moves to {row.offer}')
-    why = world.rows.hinders(row, rows.Leave())
-    if why:
-        return item(Fate.STAYS, why + _remedy(row))
+    if kept:
+        return item(Fate.STAYS, kept + _remedy(row))
     if stack is None or stack.data is None:
         return item(Fate.STAYS, f'its LV {names.data_lv(row.lv)} is missing '
                     'here')
@@ -105,9 +124,13 @@ def _volume(world: World, row: rows.Row, stack: Stack | None) -> Item:
     if not row.source:
         return item(Fate.MOVES)
     why = f'it hydrates from {row.source}'
-    if _works(world, row.source.node):
-        return item(Fate.WAITS, why)
-    return item(Fate.STAYS, f'{why}, which is down: start it')
+    if not _works(world, row.source.node):
+        return item(Fate.STAYS, f'{why}, which is down: start it')
+    shown = _show(world, row.source)
+    if shown and shown.state is LvState.MISSING:
+        return item(Fate.STAYS, f'{why}, which is lost: see the page '
+                    '"Failures"')
+    return item(Fate.WAITS, why)
 
 
 def _remedy(row: rows.Row) -> str:
@@ -122,9 +145,12 @@ def _remedy(row: rows.Row) -> str:
 
 # -- what others need, and what is left --------------------------------------
 
-def _others(world: World, stack: Stack, home: rows.Row | None,
+def _others(world: World, stack: Stack, row: rows.Row | None,
             of: dict[VolumeId, rows.Row]) -> typing.Iterator[Item]:
-    """What becomes of an LV besides the volume that it may be."""
+    """What becomes of an LV besides the volume that it may be.
+
+    :param row: of the volume that it is
+    """
     what, tags = f'LV {names.data_lv(stack.lv)}', stack.tags
     if stack.unreadable:
         yield Item(what, Fate.STAYS, stack.unreadable)
@@ -133,27 +159,68 @@ def _others(world: World, stack: Stack, home: rows.Row | None,
         yield Item(f'snapshot {snap.snapshot} of volume {snap.volume}',
                    Fate.STAYS, 'a snapshot does not move; delete it, after '
                    'making a volume of it if it is wanted')
-    loans = [tag for tag in tags.lent
-             if not home or tag.borrower != home.offer]
-    for tag in loans:
-        yield _lent(world, what, tag, of.get(tag.volume))
-    if not (home or loans or tags.snaps):
+    offer = row.offer if row and not row.unreadable else None
+    lent = [tag for tag in tags.lent if not offer or tag.borrower != offer]
+    for tag in lent:
+        yield _lent(world, what, observed.Facts(
+            world.settings.node, stack, row, borrowers=of), tag)
+    if not (row or lent or tags.snaps):
         yield _left(what, stack, of)
 
 
-def _lent(world: World, what: str, tag: lv_tags.LoanTag,
-          row: rows.Row | None) -> Item:
+def _lent(world: World, what: str, facts: observed.Facts,
+          tag: lv_tags.LoanTag) -> Item:
     volume, node = tag.volume, tag.node
+    reader = None if tag.local else node
     if not _works(world, node):
         return Item(what, Fate.STAYS, f'volume {volume} needs it on {node}, '
                     'which is down: start it; if it is lost, see the page '
-                    '"Failures"', reader=None if tag.local else node)
-    if row and row.owner == tag.borrower and not row.unreadable and (
-            not row.source):
+                    '"Failures"', reader=reader)
+    answers = observed.no_answers()
+    found = _standing(world, dataclasses.replace(facts, **answers), tag,
+                      answers)
+    if found is None:
         return Item(what, Fate.WAITS, f'all of volume {volume} is on {node}, '
                     'and this is being deleted')
+    if found.step is Verdict.REPORT:
+        shown = answers['shown'].get(tag.borrower)
+        gone = shown and shown.state is LvState.MISSING
+        return Item(what, Fate.STAYS, f'{found.why}; see the page "Failures"',
+                    reader=None if gone else reader)
     return Item(what, Fate.WAITS, f'volume {volume} on {node} hydrates from '
-                'it', reader=None if tag.local else node)
+                'it', reader=reader)
+
+
+def _standing(world: World, facts: observed.Facts, tag: lv_tags.LoanTag,
+              answers: dict[str, typing.Any]) -> Decision | None:
+    """Why a loan stands, as the reconciler sees it; None if it ends.
+
+    :param answers: those that the facts have; get what is asked
+    """
+    row, found = facts.row, None
+    if row and not row.unreadable and row.id == tag.volume:
+        found = home.stale_loan(facts, row, tag)
+    found = found or loans.standing(facts, tag)
+    if found is None or found.step is Action.REVOKE:
+        return None
+    if not found.ask:
+        return found
+    shown = _show(world, found.ask)
+    if shown is None:
+        answers['silent'].add(found.ask)
+    else:
+        answers['shown'][found.ask] = shown
+    return _standing(world, facts, tag, answers)
+
+
+def _show(world: World, place: Location) -> messages.Shown | None:
+    """What a node has under an LV uuid; None if it does not say."""
+    if place.node == world.settings.node:
+        return questions.show(world.host, place.lv)
+    try:
+        return decisions.ask(world, place.node, messages.Show(place.lv))
+    except (exceptions.PeerRefused, exceptions.PeerUnreachable):
+        return None
 
 
 def _left(what: str, stack: Stack, of: dict[VolumeId, rows.Row]) -> Item:

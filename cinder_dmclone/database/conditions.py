@@ -63,6 +63,16 @@ def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:
         settled, status]
 
 
+def broken(needed: typing.Sequence[Condition],
+           hold: typing.Sequence[bool]) -> Condition | None:
+    """The first condition that does not hold.
+
+    :param hold: which ones do; nothing if there is no row
+    """
+    return next((condition for condition, holds in zip(needed, hold)
+                 if not holds), None)
+
+
 def _attachments(row: rows.Row,
                  purpose: rows.Purpose) -> typing.Iterator[Condition]:
     attachment = models.VolumeAttachment

@@ -360,42 +360,46 @@ class RowStore:
             reason=reason or 'the database did not make the change')
 
     @reads
-    def hinders(self, row: rows.Row, purpose: rows.Purpose) -> str:
-        """What keeps a volume from a move, as of now; empty if nothing does.
+    def hindrances(self, found: typing.Sequence[rows.Row],
+                   purpose: rows.Leave) -> dict[VolumeId, str]:
+        """What keeps volumes from leaving, as of now, if anything does.
 
         :raises DatabaseAway: if the database does not answer
         """
-        needed = conditions.to_move(row, purpose)
-        try:
-            found = self._hold(row.id, needed)
-        except changes.AWAY as error:
-            raise exceptions.DatabaseAway(volume=row.id,
-                                          reason=error) from error
-        return next((condition.reason(row) for condition, holds
-                     in zip(needed, found) if not holds), '')
+        reasons: dict[VolumeId, str] = {}
+        for start in range(0, len(found), AT_ONCE):
+            some = found[start:start + AT_ONCE]
+            needed = conditions.to_move(some[0], purpose)
+            try:
+                hold = self._hold([row.id for row in some], needed)
+            except changes.AWAY as error:
+                raise exceptions.DatabaseAway(volume=some[0].id,
+                                              reason=error) from error
+            reasons.update((row.id, broken.reason(row)) for row in some if (
+                broken := conditions.broken(needed, hold.get(row.id, ()))))
+        return reasons
 
     def _broken(self, row: rows.Row, purpose: rows.Purpose
                 ) -> conditions.Condition | None:
         """The first condition that does not hold, as far as can be read."""
         needed = conditions.to_move(row, purpose)
         with contextlib.suppress(*changes.AWAY):
-            for condition, holds in zip(needed, self._hold(row.id, needed)):
-                if not holds:
-                    return condition
+            return conditions.broken(needed, self._hold(
+                [row.id], needed).get(row.id, ()))
         return None
 
-    def _hold(self, volume_id: VolumeId,
+    def _hold(self, volume_ids: typing.Sequence[VolumeId],
               needed: typing.Sequence[conditions.Condition]
-              ) -> typing.Sequence[bool]:
-        """Which of these conditions hold now; nothing if there is no row."""
+              ) -> dict[VolumeId, typing.Sequence[bool]]:
+        """Which of these conditions hold now, of each row there is."""
         context = cinder_context.get_admin_context()
         with db_api.main_context_manager.reader.using(context) as session:
             causal_reads.see_all(session)
             found = session.query(
-                *(condition.holds for condition in needed)).select_from(
-                    models.Volume).filter(
-                        models.Volume.id == volume_id).first()
-        return list(found or ())
+                models.Volume.id,
+                *(condition.holds for condition in needed)).filter(
+                    models.Volume.id.in_(volume_ids)).all()
+        return {row_id: holds for row_id, *holds in found}
 
     def _update(self, values: dict[str, typing.Any],
                 expected: dict[str, typing.Any],

@@ -47,7 +47,7 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
         return Decision(Action.TAKE_BACK, 'the row names its lender again',
                         lent=lost)
     for tag in stack.tags.lent:
-        stale = _stale_loan(facts, row, tag)
+        stale = stale_loan(facts, row, tag)
         if stale:
             return stale
     unpin = pins.ended(facts)
@@ -85,8 +85,8 @@ def _lend_offered(stack: Stack, row: rows.Row) -> Decision | None:
     return Decision(Action.LEND, lent=missing) if missing else None
 
 
-def _stale_loan(facts: Facts, row: rows.Row,
-                tag: lv_tags.LoanTag) -> Decision | None:
+def stale_loan(facts: Facts, row: rows.Row,
+               tag: lv_tags.LoanTag) -> Decision | None:
     """A loan to a later copy of this volume, of which the row knows nothing.
 
     Either its offer was withdrawn, or the database went back to before the

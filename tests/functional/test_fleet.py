@@ -8,6 +8,9 @@ import tempfile
 import unittest
 from unittest import mock
 
+from cinder_dmclone.database import rows
+from cinder_dmclone.database import volumes
+from cinder_dmclone.location import NodeName
 from tests.functional import fleet
 from tests.unit.fake import database as fake
 
@@ -18,8 +21,11 @@ EXAMINED = 100
 SCENARIOS = ('relocation.test_relocation', 'relocation.test_chain',
              'relocation.test_migration', 'relocation.test_cut',
              'relocation.test_birth', 'service.test_host_names',
-             'service.test_service', 'service.test_snapshots',
-             'test_exchange')
+             'service.test_reverts', 'service.test_service',
+             'service.test_snapshots', 'test_exchange')
+
+# A node of the fleet, which is drained.
+NODE = NodeName('a@dmclone')
 
 
 class FleetTest(unittest.TestCase):
@@ -37,6 +43,7 @@ class FleetTest(unittest.TestCase):
 
     def test_no_statement_reads_the_fleet(self) -> None:
         self.run_scenarios()
+        self.look_at_a_node()
         sent = self.fleet.statements()
         # All that there is to be sent is among it.
         for kind in ('SELECT volumes.', 'SELECT volume_attachment.',
@@ -44,6 +51,8 @@ class FleetTest(unittest.TestCase):
                      'UPDATE snapshots SET provider_id',
                      'UPDATE volumes SET provider_id',
                      'UPDATE volumes SET _name_id', 'INSERT INTO messages',
+                     'SELECT volumes.id AS volumes_id, NOT (EXISTS',
+                     "UPDATE volumes SET status='available', provider_id",
                      'SELECT driver_initiator_data.',
                      'INSERT INTO driver_initiator_data'):
             self.assertTrue([found for found in sent
@@ -64,3 +73,11 @@ class FleetTest(unittest.TestCase):
                 mock.patch.object(fake, 'Database', fleet.Database)):
             result = unittest.TextTestRunner(output).run(suite)
         self.assertTrue(result.wasSuccessful(), output.getvalue())
+
+    def look_at_a_node(self) -> None:
+        """As ``drain`` does every few seconds; none of its volumes moves."""
+        store = volumes.RowStore()
+        here = store.on(NODE)
+        self.assertEqual(fleet.VOLUMES // fleet.NODES, len(here))
+        kept = store.hindrances(here, rows.Leave())
+        self.assertEqual({row.id for row in here}, set(kept))

@@ -46,7 +46,7 @@ class Without:
 # -- evidence ---------------------------------------------------------------
 
 @bug('H3: a loan that the row does not know is forgotten',
-     (home, '_stale_loan'), where='crash/attach/restore/before/0')
+     (home, 'stale_loan'), where='crash/attach/restore/before/0')
 def _forgotten(known, row, tag):
     if tag.volume != row.id or tag.borrower == row.offer:
         return None

@@ -37,8 +37,8 @@ def _end_all(host, stack, close=teardown.close):
 
 
 @bug('a loan to another volume is taken for a move of this one',
-     (home, '_stale_loan'), where='story/birth away')
-def _own_loans(known, row, tag, stale=home._stale_loan):
+     (home, 'stale_loan'), where='story/birth away')
+def _own_loans(known, row, tag, stale=home.stale_loan):
     return stale(known, row, dataclasses.replace(tag, volume=row.id))
 
 

@@ -249,14 +249,14 @@ class RowStore(volumes.RowStore):
         return self.change(changes.Change(
             models.Volume, (*filters, *wanted), values), *also)
 
-    def _hold(self, volume_id: VolumeId,
+    def _hold(self, volume_ids: typing.Sequence[VolumeId],
               needed: typing.Sequence[conditions.Condition],
-              ) -> typing.Sequence[bool]:
+              ) -> dict[VolumeId, typing.Sequence[bool]]:
         self._answer()
-        return [holds(condition.holds, {_VOLUMES: found}, self._tables)
+        return {found['id']: [holds(condition.holds, {_VOLUMES: found},
+                                    self._tables) for condition in needed]
                 for found in self._tables.of(_VOLUMES)
-                if found['id'] == volume_id and not self._tables.hidden
-                for condition in needed]
+                if found['id'] in volume_ids and not self._tables.hidden}
 
     def _service(self, node: str, volume_id: str) -> typing.Any:
         if self._tables.away:

@@ -15,10 +15,11 @@ import sqlalchemy as sa
 from cinder_dmclone.cli import drain
 from cinder_dmclone.cli import remains
 from cinder_dmclone.cli.remains import Fate
-from cinder_dmclone import exceptions
+from cinder_dmclone.database import volumes
+from cinder_dmclone.location import GroupUuid
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
-from cinder_dmclone.peers import messages
 from cinder_dmclone.releases import models
 from cinder_dmclone.service import births
 from cinder_dmclone.service import snapshots
@@ -28,20 +29,20 @@ from tests.unit import base
 from tests.unit.fake import cloud
 from tests.unit.fake import database
 from tests.unit.fake import ports
-from tests.unit import test_cli
+from tests.unit.service import operators
 
 # More would be one that never ends.
 LOOKS = 100
+OTHER = '07e40000-0000-4000-8000-000000000000'
 
 
-class DrainTestCase(base.CloudTestCase):
+class DrainTestCase(operators.OperatorTestCase):
     """Node a is drained; b and c are in its availability zone."""
 
     hosts = ('a', 'b', 'c')
 
     def setUp(self) -> None:
         super().setUp()
-        self.down: set[str] = set()
         self.enterContext(mock.patch.object(rpc, 'initialized',
                                             return_value=True))
         self.change_services(availability_zone='nova')
@@ -78,11 +79,6 @@ class DrainTestCase(base.CloudTestCase):
         return {item.what: item.why
                 for item in remains.look(self.a.process.world)
                 if item.fate is Fate.STAYS}
-
-    def state(self) -> object:
-        return [self.cloud.row(self.volume)] + [
-            {name: sorted(lv.tags) for name, lv in node.group.volumes.items()}
-            for node in self.cloud.nodes.values()]
 
 
 class DrainTest(DrainTestCase):
@@ -204,12 +200,6 @@ class DrainTest(DrainTestCase):
         self.assertEqual(f'it hydrates from b@dmclone/{volume}, which is '
                          'down: start it', self.stays()[f'volume {volume}'])
 
-    def lose(self, node: cloud.Node) -> None:
-        node.lose_power()
-        self.down.add(node.name)
-        self.enterContext(mock.patch.object(
-            ports.Peers, 'is_up', lambda peers, node: node not in self.down))
-
     def test_a_borrower_that_is_down(self) -> None:
         """What it needs is still here: the node has to stay on."""
         self.cloud.attach(self.volume, self.b)
@@ -222,6 +212,76 @@ class DrainTest(DrainTestCase):
             '"Failures"',
             'a@dmclone has to stay on: other nodes need what it has.'],
             lines[-2:])
+
+    def test_borrowers_that_are_down_keep_nobody_waiting(self) -> None:
+        """As many as may read at a time: none of them does."""
+        needed = [self.volume, self.cloud.create(self.a)]
+        for volume in needed:
+            self.cloud.attach(volume, self.b)
+        self.lose(self.b)
+        free = self.cloud.create(self.a)
+        code, lines, _ = self.call()
+        self.assertEqual(1, code)
+        self.assertEqual('c@dmclone', self.cloud.row(free).node)
+        self.assertEqual([
+            *(f'stays: LV volume-{volume}: volume {volume} needs it on '
+              'b@dmclone, which is down: start it; if it is lost, see the '
+              'page "Failures"' for volume in sorted(needed)),
+            'a@dmclone has to stay on: other nodes need what it has.'],
+            lines[-3:])
+
+    def test_a_borrower_that_was_installed_anew(self) -> None:
+        """It works, and will never have what it borrowed."""
+        self.cloud.attach(self.volume, self.b)
+        row = self.cloud.row(self.volume)
+        self.reinstall(self.b)
+        free = self.cloud.create(self.a)
+        code, lines, _ = self.call(parallel=1)
+        self.assertEqual(1, code)
+        self.assertNotEqual('a@dmclone', self.cloud.row(free).node)
+        self.assertEqual([
+            f'stays: LV volume-{self.lv}: {row.owner} is missing; this copy '
+            'is kept; see the page "Failures"',
+            'No other node needs a@dmclone. What stays is away while it is '
+            'off.'], lines[-2:])
+
+    def test_a_lender_that_was_installed_anew(self) -> None:
+        volume = self.cloud.create(self.b)
+        attachment, _ = self.cloud.attach(volume, self.a)
+        self.cloud.detach(volume, attachment, self.a)
+        self.reinstall(self.b)
+        self.assertEqual(
+            f'it hydrates from b@dmclone/{volume}, which is lost: see the '
+            'page "Failures"', self.stays()[f'volume {volume}'])
+
+    def reinstall(self, node: cloud.Node) -> None:
+        node.lose_power()
+        node.group.volumes.clear()
+        node.group._durable.clear()
+        node.group.uuid = GroupUuid('anew')
+        node.start()
+
+    def test_a_loan_of_which_the_row_knows_nothing(self) -> None:
+        """The volume may be newer elsewhere; it is not waited for."""
+        tag = lv_tags.LoanTag(
+            2, self.volume, self.b.name, LvUuid(OTHER), GroupUuid('another'),
+            'iqn.b', units.Bytes.from_gib(1))
+        self.a.group.retag(names.data_lv(self.lv),
+                           add=[lv_tags.print_tag(tag)])
+        self.a.group.flush()
+        code, lines, _ = self.call()
+        self.assertEqual(1, code)
+        self.assertIn('and may have newer data', lines[-2])
+        self.assertEqual(self.a.name, self.cloud.row(self.volume).node)
+
+    def test_a_node_that_does_not_answer_is_waited_for(self) -> None:
+        """It reports in: it may need what it borrowed."""
+        self.cloud.attach(self.volume, self.b)
+        self.fates('Show', ports.Fate.LOST)
+        found = {item.what: item
+                 for item in remains.look(self.a.process.world)}
+        item = found[f'LV volume-{self.lv}']
+        self.assertEqual((Fate.WAITS, self.b.name), (item.fate, item.reader))
 
     def test_a_snapshot_stays_and_its_volume_moves(self) -> None:
         snapshot = self.cloud.db.snapshot(self.volume, 'creating')
@@ -272,6 +332,19 @@ class DrainTest(DrainTestCase):
                     **values})
                 self.assertRegex(self.stays()[f'volume {self.volume}'], why)
 
+    def test_all_volumes_are_asked_about_at_once(self) -> None:
+        self.cloud.create(self.a)
+        for count, statements in ((2, 1), (volumes.AT_ONCE, 1),
+                                  (volumes.AT_ONCE + 1, 2)):
+            world = self.a.process.world
+            while len(world.rows.on(self.a.name)) < count:
+                self.cloud.create(self.a)
+            with self.subTest(count), mock.patch.object(
+                    volumes.RowStore, '_hold', autospec=True,
+                    side_effect=volumes.RowStore._hold) as hold:
+                self.assertEqual(count, len(remains.look(world)))
+                self.assertEqual(statements, hold.call_count)
+
     def test_several_servers(self) -> None:
         self.cloud.db.update(self.volume, multiattach=True)
         self.cloud.attach(self.volume, self.a)
@@ -316,119 +389,3 @@ class DrainTest(DrainTestCase):
         self.assertEqual(f'stays: volume {made[0]}: it was not here, or in '
                          'use, when this was agreed to: run it again',
                          lines[-2])
-
-
-class RefusedTest(DrainTestCase):
-    """Whatever goes wrong is told in a line."""
-
-    def assert_refused(self, why: str) -> None:
-        before = self.state()
-        code, lines, err = self.call()
-        self.assertEqual((2, []), (code, lines))
-        self.assertRegex(err, f'^cinder-dmclone: .*{why}.*\n$')
-        self.assertEqual(before, self.state())
-
-    def test_the_service_is_down(self) -> None:
-        with mock.patch.object(ports.Peers, 'is_up', return_value=False):
-            self.assert_refused('cinder-volume of a@dmclone, which has to do '
-                                'it, is down: start it. Nothing was changed.')
-
-    def test_the_database_is_away(self) -> None:
-        with self.cloud.db.away():
-            code, lines, err = self.call()
-        self.assertEqual((2, []), (code, lines))
-        self.assertRegex(err, '^cinder-dmclone: the database does not answer:'
-                         '.*Nothing was changed.\n$')
-
-    def test_the_database_goes_away(self) -> None:
-        away = contextlib.ExitStack()
-        self.addCleanup(away.close)
-        self.enterContext(mock.patch.object(
-            self.cloud.clock, 'sleep', lambda seconds: away.enter_context(
-                self.cloud.db.away())))
-        code, _, err = self.call()
-        self.assertEqual(2, code)
-        self.assertRegex(err, 'the database does not answer: .*; run it '
-                         'again, what has moved is not here any more\n$')
-
-    def test_an_answer_that_is_lost(self) -> None:
-        """The volume has moved all the same."""
-        self.fates('Leave', ports.Fate.UNANSWERED)
-        code, lines, _ = self.call()
-        self.assertEqual(0, code)
-        self.assertIn('has not moved yet: Node a@dmclone did not answer',
-                      ' '.join(lines))
-        self.assertEqual({}, self.a.group.volumes)
-
-    def test_a_second_operator(self) -> None:
-        """Each volume moves once, whoever asks first."""
-        self.fates('Leave', ports.Fate.TWICE)
-        code, _, _ = self.call()
-        self.assertEqual(0, code)
-        self.assertEqual(2, self.cloud.row(self.volume).generation)
-
-    def test_somebody_attaches_it_meanwhile(self) -> None:
-        """Between the look and the offer."""
-        look = remains.look
-
-        def slowly(world: typing.Any) -> list[remains.Item]:
-            found = look(world)
-            if self.cloud.row(self.volume).status == 'available':
-                self.cloud.attach(self.volume, self.a)
-            return found
-        with mock.patch.object(remains, 'look', slowly):
-            code, lines, _ = self.call()
-        self.assertEqual(1, code)
-        self.assertRegex(lines[-2], f'^stays: volume {self.volume}: it has '
-                         'the attachment')
-        self.assertEqual(('in-use', None), (
-            self.cloud.row(self.volume).status,
-            self.cloud.row(self.volume).migration_status))
-
-
-class WordsTest(base.TestCase):
-
-    def test_none_at_a_time(self) -> None:
-        for words in ('--parallel', '0'), ('--parallel', 'x'), ('node1',):
-            done = self.run_with_config(test_cli.CONF, test_cli.MAIN, 'drain',
-                                        *words)
-            self.assertEqual((2, ''), (done.returncode, done.stdout))
-            self.assertNotIn('Traceback', done.stderr)
-
-
-class CrashTest(DrainTestCase):
-    """cinder-volume ends at any step of the move of a volume."""
-
-    def test_the_volume_is_as_before_or_elsewhere(self) -> None:
-        number = 0
-        while self.crash(number):
-            number += 1
-            self.doCleanups()
-            self.setUp()
-        # Lend, flush, export; offer, commit; and what is asked of the other.
-        self.assertGreater(number, 5)
-
-    def crash(self, number: int) -> bool:
-        """Whether there was such a step."""
-        left = [number]
-
-        def kill(call: ports.Call) -> None:
-            if call.node == 'a@dmclone' and not call.reads:
-                left[0] -= 1
-                if left[0] == -1:
-                    self.a.kill()
-        self.cloud.before = kill
-        with contextlib.suppress(exceptions.PeerUnreachable):
-            self.b.process.world.peers.ask(self.a.name,
-                                           messages.Leave(self.volume))
-        self.cloud.before = lambda call: None
-        if left[0] >= 0:
-            return False
-        self.a.start()
-        self.cloud.settle()
-        row = self.cloud.row(self.volume)
-        self.assertEqual('available', row.status)
-        self.assertIn(row.migration_status, (None, 'error', 'success'))
-        self.assertEqual((None, None), (row.source, row.offer))
-        self.assertEqual(1 + (row.node != self.a.name), row.generation)
-        return True

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import typing
 from unittest import mock
 
 from oslo_serialization import jsonutils
@@ -19,55 +17,30 @@ from cinder_dmclone.peers import messages
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone import units
-from tests.unit import base
 from tests.unit.fake import cloud
 from tests.unit.fake import mapped
-from tests.unit.fake import ports
+from tests.unit.service import operators
 
 
-class LostTestCase(base.CloudTestCase):
+class LostTestCase(operators.OperatorTestCase):
     """The volume is attached on b and has not hydrated."""
 
     def setUp(self) -> None:
         super().setUp()
         self.attachment, self.path = self.relocated()
+        self.refusal = f'olume {self.volume} .*'
         # As the API writes it down.
         self.cloud.db.update_attachment(
             self.attachment,
             connection_info=jsonutils.dumps({'driver_volume_type': 'local'}))
         self.b.process.loop.run_once(everything=True)
         self.b.mapper.write(self.path, 0, 'written on b')
-        self.down: set[str] = set()
-        self.enterContext(mock.patch.object(
-            ports.Peers, 'is_up', lambda peers, node: node not in self.down))
-
-    def lose(self, node: cloud.Node) -> None:
-        """It loses its power, and has not reported in for long."""
-        node.lose_power()
-        self.down.add(node.name)
 
     def ask(self, record: str = '', node: cloud.Node | None = None,
             by: cloud.Node | None = None) -> messages.Plan:
         asked, asking = node or self.a, by or self.others[0]
         return asking.process.world.peers.ask(
             asked.name, messages.TakeBack(self.volume, record))
-
-    @contextlib.contextmanager
-    def refused(self, why: str) -> typing.Iterator[None]:
-        """The request is refused in a line, and changes nothing."""
-        before = self.state()
-        with self.assertRaisesRegex(exceptions.PeerRefused, why) as caught:
-            yield
-        self.assertNotIn('\n', caught.exception.msg)
-        self.assertIn(self.volume, caught.exception.msg)
-        self.assertEqual(before, self.state())
-
-    def state(self) -> object:
-        """The row, and what each node's disks have."""
-        return self.cloud.row(self.volume), [
-            {name: (sorted(lv.tags), lv.size)
-             for name, lv in node.group.volumes.items()}
-            for node in self.cloud.nodes.values()]
 
 
 class TakeBackTest(LostTestCase):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import typing
 from unittest import mock
 
 from cinder_dmclone.database import volumes
@@ -17,26 +16,18 @@ from cinder_dmclone.peers import messages
 from cinder_dmclone.service import births
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
-from tests.unit import base
 from tests.unit.fake import cloud
 from tests.unit.fake import ports
+from tests.unit.service import operators
 
 CLONE = VolumeId('c10e0000-0000-4000-8000-000000000000')
 
 
-class ReleaseTestCase(base.CloudTestCase):
+class ReleaseTestCase(operators.OperatorTestCase):
 
     hosts = ('a', 'b', 'c')
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.down: set[str] = set()
-        self.enterContext(mock.patch.object(
-            ports.Peers, 'is_up', lambda peers, node: node not in self.down))
-
-    def lose(self, node: cloud.Node) -> None:
-        node.lose_power()
-        self.down.add(node.name)
+    refusal = (r'loans of LV [-0-9a-f]+ on a@dmclone are not ended: .*\. '
+               r'Nothing was changed\.')
 
     def ask(self, record: str = '', lv: LvUuid | None = None
             ) -> messages.Plan:
@@ -49,22 +40,6 @@ class ReleaseTestCase(base.CloudTestCase):
     def tags(self) -> lv_tags.Tags:
         return lv_tags.Tags.parse(
             self.a.group.volumes[names.data_lv(self.lv)].tags)
-
-    def state(self) -> object:
-        return self.cloud.row(self.volume), [
-            {name: sorted(lv.tags) for name, lv in node.group.volumes.items()}
-            for node in self.cloud.nodes.values()]
-
-    @contextlib.contextmanager
-    def refused(self, why: str) -> typing.Iterator[None]:
-        """In a line that names the LV, and changes nothing."""
-        before = self.state()
-        with self.assertRaisesRegex(exceptions.PeerRefused, why) as caught:
-            yield
-        self.assertRegex(
-            caught.exception.msg, r'loans of LV [-0-9a-f]+ on a@dmclone are '
-            r'not ended: .*\. Nothing was changed\.$')
-        self.assertEqual(before, self.state())
 
 
 class InterruptedTest(ReleaseTestCase):
