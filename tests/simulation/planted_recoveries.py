@@ -90,3 +90,9 @@ def _unmarked(host, stack, path, queue=True,
      where='story/release hasty')
 def _nobody_needs(service, known, tag):
     return ''
+
+
+@bug('nothing says that the volume went on from what is lent no more',
+     (releasing, '_went_on'), where='story/release moved')
+def _unsaid(known, tag):
+    return None

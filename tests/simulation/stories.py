@@ -194,6 +194,10 @@ BASE = {
                     'attach b'),
     'release hasty': base('attach b, part a b, release_all a, fill, '
                           'wait 400, fill, release_all a, wait 3, detach'),
+    'release moved': base('attach b, wait 1, halt a, wait 200, detach, '
+                          'attach c, wait 200, lose b, kill a, wait 100, '
+                          'release_all a, power a, wait 30, fill, wait 3, '
+                          'detach'),
     'recover hasty': base('attach b, part a b, fill, recover, fill, '
                           'wait 30, recover, detach'),
     'recover halted': base('attach b, fill, halt b, wait 100, recover, fill, '
