@@ -169,7 +169,7 @@ class RefusedTest(RevertTestCase):
         found = self.found(snapshot)
         self.cloud.db.update(self.volume, status='reverting')
         self.cloud.db.update_snapshot(snapshot, status='restoring')
-        db = self.cloud.db
+        db, other = self.cloud.db, self.cloud.create(self.a)
         changes: typing.Iterable[tuple[typing.Callable[[], None], str]] = (
             (lambda: db.update(self.volume, status='available'),
              'its status is available'),
@@ -179,7 +179,7 @@ class RefusedTest(RevertTestCase):
              'nonsense'),
             (lambda: db.update_snapshot(snapshot, provider_id=None),
              'on no node'),
-            (lambda: db.update_snapshot(snapshot, volume_id=self.lv[::-1]),
+            (lambda: db.update_snapshot(snapshot, volume_id=other),
              'it is one of volume'),
             (lambda: db.update(self.volume, size=2), 'it has 2 GiB'),
             (lambda: db.drop_snapshot(snapshot), 'was deleted'))
