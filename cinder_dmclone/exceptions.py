@@ -45,6 +45,11 @@ class NoRevert(DMCloneException):
                "snapshot: %(reason)s. It is as it was.")
 
 
+class GroupUnrepaired(DMCloneException):
+    message = ("Volume group %(group)s is not repaired: %(reason)s. Nothing "
+               "was changed.")
+
+
 class NotTakenBack(DMCloneException):
     message = ("Volume %(volume)s is not taken back on %(node)s: %(reason)s. "
                "Nothing was changed.")

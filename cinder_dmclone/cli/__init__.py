@@ -45,6 +45,9 @@ _COMMANDS = {
     'release': 'End the loans of a logical volume of this node to nodes that '
                'are lost, and will never say that they need it no more. '
                'Refused while such a node answers and has what borrows.',
+    'repair-group': 'Make a volume group that LVM does not find, after a '
+                    'power cut, what it was one change before. Run it while '
+                    'cinder-volume is stopped.',
     'status': "Show each of the driver's logical volumes on this node: what "
               'it is, how much of it has arrived, whether the lender can be '
               'reached, and who uses it. Asks no other node.',
@@ -95,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
                   'its UUID').add_argument(
         '--force', action='store_true', required=True,
         help='though nobody says that they need it no more')
+    _add_decision(commands.choices['repair-group'], 'GROUP', 'its name')
     commands.choices['deactivate'].add_argument(
         '--unused', action='store_true', help='what nobody uses goes, the '
         'rest stays; for the end of a system')

@@ -26,6 +26,7 @@ from cinder_dmclone.cli import check
 from cinder_dmclone.cli import decisions
 from cinder_dmclone.cli import drain
 from cinder_dmclone.cli.errors import fail
+from cinder_dmclone.cli import repair_group
 from cinder_dmclone.cli import show
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
@@ -84,11 +85,14 @@ def run(arguments: argparse.Namespace) -> int:
     found = list(configured(arguments.backend or ()))
     if not found:
         return fail('no backend in cinder.conf uses this driver', 1)
-    if command in ('check', 'metrics'):
+    if command in ('check', 'metrics', 'repair-group'):
         hosts = [wiring.make_host(config, node, key=b'')
                  for config, node in found]
         if command == 'check':
             return check.run(hosts, SERVICE_OPTS)
+        if command == 'repair-group':
+            _be_the_owner()
+            return repair_group.run(arguments.of, hosts, arguments.yes)
         # Only this one has to load the library.
         from cinder_dmclone.cli import metrics
         return metrics.run(hosts, arguments.file)
@@ -123,19 +127,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _locks() -> typing.Iterator[None]:
-    """The locks that cinder-volume takes, as its own user makes them.
-
-    What root made cinder-volume could not open.
-    """
-    if os.geteuid() == 0:
-        owner = os.stat(CONF.state_path)
-        os.setegid(owner.st_gid)
-        os.seteuid(owner.st_uid)
+    """The locks that cinder-volume takes, as its own user makes them."""
+    _be_the_owner()
     coordination.COORDINATOR.start()
     try:
         yield
     finally:
         coordination.COORDINATOR.stop()
+
+
+def _be_the_owner() -> None:
+    """Make files as cinder-volume: what root made it could not open."""
+    if os.geteuid() == 0:
+        owner = os.stat(CONF.state_path)
+        os.setegid(owner.st_gid)
+        os.seteuid(owner.st_uid)
 
 
 def _try(run: typing.Callable[[World], int], world: World) -> int:

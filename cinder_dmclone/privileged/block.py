@@ -16,7 +16,11 @@ _PATH = re.compile(r'/dev(/[A-Za-z0-9_.+:=@-]+)+')
 _FLUSH_SECONDS = 30.0
 
 
-def _device(path: str) -> str:
+def device(path: str) -> str:
+    """The path of a device whose node is there.
+
+    :raises ValueError: if it cannot be one
+    """
     if not _PATH.fullmatch(path) or '/..' in path:
         raise ValueError(f'{path!r} is not a device path')
     return nodes.ready(path)
@@ -25,7 +29,7 @@ def _device(path: str) -> str:
 @privileged.context.entrypoint
 def ready(path: str) -> None:
     """Wait for a device's node (``nodes.ready``)."""
-    _device(path)
+    device(path)
 
 
 @privileged.context.entrypoint
@@ -35,7 +39,7 @@ def flush(paths: tuple[str, ...]) -> None:
     :raises CommandFailed: if a disk reports an error
     :raises CommandTimeout: if a disk does not answer
     """
-    for path in list(map(_device, paths)):
+    for path in list(map(device, paths)):
         syscalls.fsync(path, _FLUSH_SECONDS)
 
 
@@ -45,9 +49,9 @@ def drop_cache(paths: tuple[str, ...]) -> None:
 
     Waits for nothing, unlike BLKFLSBUF: a device may hold writes.
     """
-    for path in list(map(_device, paths)):
-        device = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    for path in list(map(device, paths)):
+        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.posix_fadvise(device, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
-            os.close(device)
+            os.close(opened)

@@ -143,11 +143,15 @@ def _setting(name: str, *options: str) -> list[str]:
         found if isinstance(found, list) else [found])]
 
 
-def _lvm(*words: str, seconds: float = _SECONDS) -> str:
+def config() -> list[str]:
+    """The options that each of our commands has."""
     # A relocation is ten changes, and LVM would keep the whole group's text
     # of each for 30 days. The backup, of the last one, stays.
-    config = f'backup/archive=0 {_filter()}'
-    return process.run(['lvm', *words, '--config', config], seconds)
+    return ['--config', f'backup/archive=0 {_filter()}']
+
+
+def _lvm(*words: str, seconds: float = _SECONDS) -> str:
+    return process.run(['lvm', *words, *config()], seconds)
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import select
 import shlex
@@ -16,6 +17,15 @@ from cinder_dmclone import exceptions
 # How long a killed child may take to disappear before it is left alone.
 _GRACE_SECONDS = 0.2
 _STDERR_LIMIT = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a command has ended, and what it wrote."""
+
+    status: int
+    output: bytes
+    errors: bytes
 
 
 def run(argv: Sequence[str], timeout: float, input: str | None = None) -> str:
@@ -36,6 +46,21 @@ def run(argv: Sequence[str], timeout: float, input: str | None = None) -> str:
 def run_binary(argv: Sequence[str], timeout: float,
                input: str | None = None) -> bytes:
     """Like ``run``, for commands whose output is not text."""
+    done = outcome(argv, timeout, input)
+    if done.status:
+        raise exceptions.CommandFailed(
+            command=shlex.join(argv), code=done.status,
+            stderr=done.errors[-_STDERR_LIMIT:].decode(
+                errors='replace').strip())
+    return done.output
+
+
+def outcome(argv: Sequence[str], timeout: float,
+            input: str | None = None) -> Outcome:
+    """Like ``run``, for commands whose status says too little.
+
+    :raises CommandFailed: if it could not be started
+    """
     # Files rather than pipes: nothing has to be pumped, and a daemon that
     # the command leaves behind cannot keep this call waiting for an end of
     # file.
@@ -54,12 +79,7 @@ def run_binary(argv: Sequence[str], timeout: float,
             kill(child)
             raise exceptions.CommandTimeout(
                 command=shlex.join(argv), seconds=timeout)
-        if child.returncode:
-            raise exceptions.CommandFailed(
-                command=shlex.join(argv), code=child.returncode,
-                stderr=_content(stderr)[-_STDERR_LIMIT:].decode(
-                    errors='replace').strip())
-        return _content(stdout)
+        return Outcome(child.returncode, _content(stdout), _content(stderr))
 
 
 def _memory_file() -> IO[bytes]:

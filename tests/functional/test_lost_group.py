@@ -10,6 +10,7 @@ from tests.functional import environment
 from tests.functional import power
 
 if typing.TYPE_CHECKING:
+    from lab.agent import Result
     from lab.lab import LabNode
 
 GROUP = 'cinder-volumes'
@@ -72,6 +73,52 @@ class LostGroupTest(base.FunctionalTest):
         self.start_services(self.node1)
         power.wait_device(at)
         self.assertEqual('', content.blocks_difference(at))
+
+    @environment.only_long
+    def test_a_command_mends_it(self) -> None:
+        at = self.attach(self.volume(self.node1), self.node1)
+        content = self.image()
+        content.write(at, 0, 20, base.GIB // 4096 // 20)
+        self.node1.run('sync')
+        found = self.repaired(code=1)
+        self.assertIn('cinder-volume works on node1@dmclone', found.stderr)
+        self.node1.volume.stop()
+        before = self.volumes_of_lvm()
+        self.assertIn(f'LVM finds volume group {GROUP}', self.repaired(
+            '--yes').stdout)
+        self.tear(self.node1)
+        self.node1.power_cut()
+        self.node1.start()
+        self.node1.wait_booted()
+        disk = self.first_mib()
+        plan = self.repaired().stdout.splitlines()
+        self.assertRegex(plan[0], f'^Volume group {GROUP} becomes what LVM '
+                         f'wrote about it on {self.node1.disk} as number')
+        self.assertEqual('gives up: 1 change of the group, which was being '
+                         'written', plan[1])
+        self.assertEqual(disk, self.first_mib())
+        self.assertEqual('Done.', self.repaired('--yes').stdout.splitlines(
+            )[-1])
+        self.assertEqual(before, self.volumes_of_lvm())
+        # What was torn the first time is newer than what holds now.
+        self.tear(self.node1)
+        self.repaired('--yes')
+        self.assertEqual(before, self.volumes_of_lvm())
+        self.start_services(self.node1)
+        power.wait_device(at)
+        self.assertEqual('', content.blocks_difference(at))
+
+    def repaired(self, *words: str, code: int = 0) -> Result:
+        """What the command says of the group."""
+        found = self.node1.volume.cli('repair-group', *words, GROUP,
+                                      check=False)
+        self.assertEqual(code, found.code, found.stdout + found.stderr)
+        return found
+
+    def first_mib(self) -> str:
+        """All that LVM has written."""
+        return self.node1.run(f'dd if={self.node1.disk} bs=1M count=1 '
+                              'iflag=direct status=none | sha256sum').stdout
 
     def volumes_of_lvm(self) -> str:
         """The group and its volumes, with their tags and places."""
