@@ -45,6 +45,11 @@ class NoRevert(DMCloneException):
                "snapshot: %(reason)s. It is as it was.")
 
 
+class NotAdopted(DMCloneException):
+    message = ("LV %(lv)s on %(node)s is not made the volume: %(reason)s. "
+               "Nothing was changed.")
+
+
 class GroupUnrepaired(DMCloneException):
     message = ("Volume group %(group)s is not repaired: %(reason)s. Nothing "
                "was changed.")

@@ -18,6 +18,10 @@ from cinder_dmclone import version
 _COMMANDS = {
     'activate': "Bring the node's volumes up from its disks alone; run it at "
                 'boot, before nova-compute.',
+    'adopt': 'Make a logical volume of this node the volume that its tags '
+             'say it is, against the database, which is older or has another '
+             'name of this node. Run it while cinder-volume is stopped on '
+             'all nodes that the volume was on.',
     'check': 'Tell what this node lacks, and what mends it, in one line '
              'each; change nothing. A line that begins with "note:" is about '
              'what only you can decide, and does not count.',
@@ -89,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_yes(commands.choices['drain']).add_argument(
         '--parallel', type=number, default=2, metavar='N', help='so many '
         'volumes are read from this node at a time, at most (2)')
+    _add_decision(commands.choices['adopt'], 'LV', 'its UUID')
     _add_decision(commands.choices['forget'], 'LV', 'its UUID')
     _add_decision(commands.choices['give-up'])
     _add_decision(commands.choices['recover']).add_argument(

@@ -22,6 +22,7 @@ from oslo_messaging import opts as messaging_opts
 from oslo_privsep import priv_context
 from tooz import coordination as tooz
 
+from cinder_dmclone.cli import adopt
 from cinder_dmclone.cli import check
 from cinder_dmclone.cli import decisions
 from cinder_dmclone.cli import drain
@@ -43,6 +44,13 @@ CONF = cfg.CONF
 # The options of cinder-volume itself that say which backends there are; its
 # modules are not loaded here.
 SERVICE_OPTS = (cfg.StrOpt('volume_driver'), cfg.StrOpt('backend_host'))
+
+
+# Those that take the locks of cinder-volume.
+_DONE = {'activate': 'activated', 'adopt': 'adopted',
+         'deactivate': 'deactivated'}
+_WITH_DATABASE = frozenset(['adopt', 'drain', 'list', 'status',
+                            *decisions.COMMANDS])
 
 
 def configured(backends: typing.Collection[str]
@@ -101,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         return fail(f'{error.filename}: {error.strerror}; run it as root or '
                     'as the user of cinder-volume')
-    if command in ('drain', 'list', 'status', *decisions.COMMANDS):
+    if command in _WITH_DATABASE:
         # Whoever looks at a screen is told at once that it is away.
         CONF.set_default('max_retries', 1, 'database')
         CONF.set_default('retry_interval', 1, 'database')
@@ -109,9 +117,12 @@ def run(arguments: argparse.Namespace) -> int:
             return decisions.run(arguments, worlds)
         if command == 'drain':
             return drain.run(arguments, worlds)
-        return show.run(command, worlds, arguments.json)
+        if command != 'adopt':
+            return show.run(command, worlds, arguments.json)
     try:
         with _locks():
+            if command == 'adopt':
+                return adopt.run(arguments.of, worlds, arguments.yes)
             if command == 'activate':
                 return max(_try(_activate, world) for world in worlds)
             if arguments.unused:
@@ -120,9 +131,9 @@ def run(arguments: argparse.Namespace) -> int:
     except exceptions.ServiceRuns as error:
         return fail(f'{error.msg} Nothing was changed.', 1)
     except tooz.ToozError as error:
-        return fail(f'nothing was {command}d: the locks of cinder-volume '
-                    'cannot be had ([coordination] backend_url): '
-                    f'{error}', 1)
+        return fail(f'nothing was {_DONE[command]}: the locks of '
+                    'cinder-volume cannot be had ([coordination] '
+                    f'backend_url): {error}', 1)
 
 
 @contextlib.contextmanager

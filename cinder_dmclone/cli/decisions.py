@@ -112,18 +112,18 @@ def _give_up(volume: str, worlds: typing.Sequence[World]) -> _Asked:
 
 
 def _forget(lv: str, worlds: typing.Sequence[World]) -> _Asked:
-    world = _with_lv(LvUuid(lv), worlds)
+    world = with_lv(LvUuid(lv), worlds)
     return world, world.settings.node, (
         lambda record: messages.Forget(LvUuid(lv), record))
 
 
 def _release(lv: str, worlds: typing.Sequence[World]) -> _Asked:
-    world = _with_lv(LvUuid(lv), worlds)
+    world = with_lv(LvUuid(lv), worlds)
     return world, world.settings.node, (
         lambda record: messages.Release(LvUuid(lv), record))
 
 
-def _with_lv(lv: LvUuid, worlds: typing.Sequence[World]) -> World:
+def with_lv(lv: LvUuid, worlds: typing.Sequence[World]) -> World:
     """The backend of this node that has an LV."""
     for world in worlds:
         if names.data_lv(lv) in world.host.group.report().lvs:

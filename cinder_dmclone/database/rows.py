@@ -10,6 +10,7 @@ import typing
 from cinder.objects.fields import VolumeAttachStatus
 from cinder.objects.fields import VolumeMigrationStatus
 from cinder.objects.fields import VolumeStatus
+from oslo_serialization import jsonutils
 
 from cinder_dmclone.database.provider_id import ProviderId
 from cinder_dmclone.database import record
@@ -62,6 +63,19 @@ class Attachment:
         """Whether a connection for it is wanted, or being made."""
         return self.status in (VolumeAttachStatus.RESERVED,
                                VolumeAttachStatus.ATTACHING)
+
+
+def read_attachment(attachment_id: str, status: str, instance: str | None,
+                    connector: str | None,
+                    connection_info: str | None = None) -> Attachment:
+    """A row of ``volume_attachment``, whose JSON may be absent."""
+    found = jsonutils.loads(connector) if connector else {}
+    info = jsonutils.loads(connection_info) if connection_info else {}
+    # Initiator names are compared in lower case, as LIO has them (RFC 3722).
+    initiator = (found.get('initiator') or '').lower() or None
+    return Attachment(attachment_id, status, instance, bool(found),
+                      found.get('host'), initiator,
+                      info.get('driver_volume_type'))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -307,6 +321,16 @@ class TakeBack(Purpose):
                 reason: str) -> exceptions.DMCloneException:
         return exceptions.NotTakenBack(volume=row.id, node=peer,
                                        reason=reason)
+
+
+@dataclasses.dataclass(frozen=True)
+class Adopt(TakeBack):
+    """An LV of which the row does not know: the database is wrong."""
+
+    def refusal(self, row: Row, peer: NodeName,
+                reason: str) -> exceptions.DMCloneException:
+        return exceptions.NotAdopted(lv='of volume ' + row.id, node=peer,
+                                     reason=reason)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ``volumes`` row: read whole, changed by compare-and-swap only.
 
-Nine changes exist, each one UPDATE: *offer*, *renew*, *withdraw*, *commit* and
+Ten changes exist, each one UPDATE: *offer*, *renew*, *withdraw*, *commit* and
 *complete* of a volume, *begin* and *bear* of a new one, *spare* of one that
-was not reverted, *take back* of one whose owner is lost; a commit may pin a
-snapshot in the same transaction. A change whose answer was lost is read back.
+was not reverted, *take back* of one whose owner is lost, *adopt* of one of
+which the database is wrong; a commit may pin a snapshot in the same
+transaction. A change whose answer was lost is read back.
 That it was made is then known; that it was not is known only of one that can
 be made no more, for the COMMIT may still be on its way.
 """
@@ -21,7 +22,6 @@ from cinder import exception
 from cinder.objects.fields import VolumeMigrationStatus
 from cinder.objects.fields import VolumeStatus
 from oslo_log import log as logging
-from oslo_serialization import jsonutils
 import sqlalchemy as sa
 
 from cinder_dmclone.database import causal_reads
@@ -149,7 +149,8 @@ class RowStore:
                     attachment.deleted == sa.false()).all() if found else []
         by_volume: dict[str, list[rows.Attachment]] = {}
         for volume_id, *fields in attachments:
-            by_volume.setdefault(volume_id, []).append(_attachment(*fields))
+            by_volume.setdefault(volume_id, []).append(
+                rows.read_attachment(*fields))
         return [rows.Row(
             id=row.id, host=row.host, name_id=row._name_id,
             size=row.size, status=row.status,
@@ -232,6 +233,17 @@ class RowStore:
         """
         return self._swap(row, 'take back', self._moved(row, owner, source),
                           rows.TakeBack())
+
+    def adopt(self, row: rows.Row, owner: rows.Owner,
+              record: ProviderId) -> rows.Row:
+        """Make an LV the volume, while all services that may have it are down.
+
+        :param record: what the tags of that LV say
+        :raises NotAdopted, RowChanged, DatabaseAway: see ``offer``
+        """
+        return self._swap(row, 'adopt', {
+            **self._moved(row, owner, None), 'provider_id': str(record)},
+            rows.Adopt())
 
     def _moved(self, row: rows.Row, owner: rows.Owner,
                source: Location | None) -> dict[str, typing.Any]:
@@ -435,15 +447,3 @@ class RowStore:
                         volume=volume_id,
                         reason=failure or error) from error
                 self._sleep(0.5)
-
-
-def _attachment(attachment_id: str, status: str, instance: str | None,
-                connector: str | None,
-                connection_info: str | None = None) -> rows.Attachment:
-    found = jsonutils.loads(connector) if connector else {}
-    info = jsonutils.loads(connection_info) if connection_info else {}
-    # Initiator names are compared in lower case, as LIO has them (RFC 3722).
-    initiator = (found.get('initiator') or '').lower() or None
-    return rows.Attachment(attachment_id, status, instance, bool(found),
-                           found.get('host'), initiator,
-                           info.get('driver_volume_type'))

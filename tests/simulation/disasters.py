@@ -10,15 +10,19 @@ import dataclasses
 import typing
 
 from cinder_dmclone.database.provider_id import ProviderId
+from cinder_dmclone.host import lvm
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
 from cinder_dmclone import names
+from cinder_dmclone.reconcile import adoption
+from cinder_dmclone.reconcile import observed
 from cinder_dmclone.stack import lv_tags
+from cinder_dmclone.stack import state
+from tests.simulation import truth as truth_module
 from tests.unit.fake import cloud as unit_cloud
 
 if typing.TYPE_CHECKING:
     from tests.simulation import cloud as cloud_module
-    from tests.simulation import truth as truth_module
 
 
 def restore_database(cloud: cloud_module.Cloud,
@@ -52,17 +56,26 @@ def restore_database(cloud: cloud_module.Cloud,
 
 
 def adopt(cloud: cloud_module.Cloud, truth: truth_module.Truth) -> None:
-    """What the documentation tells the operator to do after that."""
+    """What the documentation tells the operator to do after that: ``adopt``.
+
+    Of the LVs that may be adopted that with the highest generation.
+    """
     if cloud.tables.real:
         newest = _newest(cloud, truth)
         assert newest
         owner, tags = newest
-        assert tags.own
-        source = tags.hydrates_from
+        name = names.data_lv(owner.lv)
+        _, size, texts = cloud.nodes[owner.node].group._durable[name]
+        lv = lvm.LogicalVolume(name, name, size, texts, None, False, True)
+        facts = observed.Facts(owner.node, state.Stack(owner.lv, lv, tags),
+                               cloud.row(truth.volume))
+        why = adoption.why_not(facts)
+        # Nobody deletes a volume before its row is right, but in a story.
+        if why and not cloud.row(truth.volume).deleted:
+            raise truth_module.Violation('I17 adopted', f'{owner}: {why}')
         cloud.tables.update(
             truth.volume, host=f'{owner.node}#{unit_cloud.POOL}',
-            _name_id=owner.lv, provider_id=str(ProviderId(
-                tags.own.generation, source)))
+            _name_id=owner.lv, provider_id=str(adoption.record(facts)))
         cloud.tables.real = None
         node = cloud.nodes[owner.node]
         if node.process.alive:

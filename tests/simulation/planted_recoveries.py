@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from cinder_dmclone.database import provider_id
 from cinder_dmclone import names
+from cinder_dmclone.reconcile import adoption
 from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile import loans
@@ -90,6 +92,20 @@ def _unmarked(host, stack, path, queue=True,
      where='story/release hasty')
 def _nobody_needs(service, known, tag):
     return ''
+
+
+@bug('what it hydrates from is forgotten when an LV is adopted',
+     (adoption, 'record'), where='crash/attach/restore/before/0')
+def _without_source(facts):
+    return provider_id.ProviderId(facts.stack.tags.own.generation)
+
+
+@bug('an operator may not adopt what is newer than the row',
+     (adoption, 'why_not'), where='crash/attach/restore/before/0')
+def _never_adopted(facts, why_not=adoption.why_not):
+    own = facts.stack.tags.own
+    return why_not(facts) or (
+        'newer' if own.generation > facts.row.generation else '')
 
 
 @bug('nothing says that the volume went on from what is lent no more',

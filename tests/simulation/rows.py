@@ -167,7 +167,7 @@ class Tables:
             VolumeId(found['id']), found['host'], found['_name_id'],
             found['size'], found['status'], found['migration_status'],
             found['provider_id'], found['deleted'], found['project_id'],
-            tuple(volumes._attachment(*(a[name] for name in (
+            tuple(rows.read_attachment(*(a[name] for name in (
                 'id', 'attach_status', 'instance_uuid', 'connector',
                 'connection_info')))
                 for a in self.attachments_of(volume_id)),

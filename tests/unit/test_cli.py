@@ -123,6 +123,17 @@ def serve(config, node):
 wiring.make_world = serve
 '''
 
+# What a command that is about one thing is given.
+ABOUT = '''
+from cinder_dmclone.cli import adopt
+from cinder_dmclone.cli import repair_group
+
+adopt.run = lambda lv, worlds, yes: print(
+    'adopt', lv, [world.settings.node for world in worlds], yes) or 3
+repair_group.run = lambda name, hosts, yes: print(
+    'repair', name, [host.group.name for host in hosts], yes) or 4
+'''
+
 # cinder-volume starts when a backend has been found unused.
 STARTING = '''
 from cinder_dmclone import locks
@@ -215,6 +226,16 @@ class CommandLineTest(base.TestCase):
         self.assertIn('other@second: cinder-volume works on other@second',
                       done.stderr)
         self.assertNotIn('Traceback', done.stderr)
+
+    def test_commands_about_one_thing(self) -> None:
+        for words, code, said in (
+                (('adopt', 'x'), 3,
+                 "adopt x ['node1@first', 'other@second'] False\n"),
+                (('repair-group', '--yes', 'vg'), 4,
+                 "repair vg ['one', 'two'] True\n")):
+            done = self.call(ABOUT + MAIN, *words)
+            self.assertEqual((code, said, ''),
+                             (done.returncode, done.stdout, done.stderr))
 
     def test_what_stays_is_told(self) -> None:
         done = self.call(STAYS + MAIN, 'deactivate', '--unused')
