@@ -21,9 +21,10 @@ class CommandFailed(DMCloneException):
 class GroupLost(DMCloneException):
     message = ("Volume group %(group)s is not found, and what LVM wrote on "
                "%(disk)s cannot be read. After a power cut nothing of the "
-               "group is lost: see \"A node's volume group is not found "
-               "after a power cut\" on the page \"Failures\" of the "
-               "documentation, and create nothing on that disk.")
+               "group is lost: \"cinder-dmclone repair-group %(group)s\" "
+               "mends it, see \"A node's volume group is not found after a "
+               "power cut\" on the page \"Failures\" of the documentation. "
+               "Create nothing on that disk.")
 
 
 class CommandTimeout(DMCloneException):
@@ -208,8 +209,9 @@ class ServiceRuns(DMCloneException):
 
 
 class Deactivating(DMCloneException):
-    message = ("\"cinder-dmclone deactivate\" has been at work on %(node)s "
-               "for %(seconds)s seconds. Wait for its end, then restart "
+    message = ("\"cinder-dmclone deactivate\", or another command that keeps "
+               "cinder-volume away, has been at work on %(node)s for "
+               "%(seconds)s seconds. Wait for its end, then restart "
                "cinder-volume.")
 
 

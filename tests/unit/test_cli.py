@@ -208,7 +208,8 @@ class CommandLineTest(base.TestCase):
         done = self.call(STARTING + MAIN, 'deactivate')
         self.assertEqual((1, ''), (done.returncode, done.stdout))
         for node in ('node1@first', 'other@second'):
-            self.assertIn(f'{node}: "cinder-dmclone deactivate" has been at '
+            self.assertIn(f'{node}: "cinder-dmclone deactivate", or another '
+                          'command that keeps cinder-volume away, has been at '
                           f'work on {node} for 0 seconds. Wait for its end, '
                           'then restart cinder-volume.', done.stderr)
 
@@ -246,7 +247,8 @@ class CommandLineTest(base.TestCase):
             self) -> None:
         done = self.call(STARTING + MAIN, 'deactivate', '--unused')
         self.assertEqual((1, ''), (done.returncode, done.stdout))
-        self.assertIn('"cinder-dmclone deactivate" has been at work',
+        self.assertIn('"cinder-dmclone deactivate", or another command that '
+                      'keeps cinder-volume away, has been at work',
                       done.stderr)
 
     def test_locks_that_cannot_be_had(self) -> None:
