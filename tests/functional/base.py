@@ -11,10 +11,9 @@ import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator
 
-from lab import FAULTY_DRIVER, LabError, RestError, blocks, programs
+from lab import FAULTY_DRIVER, LabError, RestError, blocks, checker, programs
 from lab.attached import AttachedVolume
 from lab.processes import wait_for
-from tests.functional import checker
 from tests.functional import environment
 from tests.functional import faults
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checker sees leftovers on a real node; which, tests.unit.test_checker.
+"""The checker sees leftovers on a real node.
 
-Here is shown that the commands by which it looks see what there is.
+Which, says tests.unit.lab.test_checker. Here is shown that the commands by
+which it looks see what there is.
 """
 from __future__ import annotations
 

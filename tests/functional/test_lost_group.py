@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import typing
 
-from lab import LabError
+from lab import LabError, power
 from tests.functional import base
 from tests.functional import environment
-from tests.functional import power
 
 if typing.TYPE_CHECKING:
     from lab.agent import Result

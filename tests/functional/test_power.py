@@ -17,13 +17,12 @@ import random
 import time
 from collections.abc import Iterable
 
-from lab import look, replay
+from lab import look, power, replay
 from lab.disk import Loss
 from lab.lab import LabNode
 from tests.functional import base
 from tests.functional import environment
 from tests.functional import faults
-from tests.functional import power
 
 # When the power is cut, and the longest time until then, in seconds.
 MOMENTS = {'attach': 6.0, 'copying': 8.0, 'swap': 2.0, 'detach': 3.0}

@@ -13,14 +13,13 @@ from collections.abc import Iterator
 
 import testtools
 
-from lab import look
+from lab import inventory, look
 from lab.agent import Command
 from lab.attached import clone_status
 from lab.machine.alone import Stacks
 from lab.node import Node
 from lab.processes import wait_for
 from tests.functional import base
-from tests.functional import inventory
 from tests.machine import environment
 
 MIB = 64

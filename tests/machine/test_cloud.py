@@ -11,11 +11,10 @@ import contextlib
 import typing
 import uuid
 
-from lab import Lab, LabError, ledger, look
+from lab import Lab, LabError, ledger, look, power
 from lab.lab import LabMachine, LabNode
 from lab.machine.volume import ACTIVATION, UNIT
 from tests.functional import base
-from tests.functional import power
 from tests.machine import environment
 from tests.machine import neighbours
 

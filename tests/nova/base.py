@@ -6,10 +6,10 @@ import contextlib
 
 import testtools
 
+from lab import checker
 from lab.compute.server import LIMIT, Server
 from lab.errors import LabError
 from lab.processes import wait_for
-from tests.functional import checker
 from tests.functional import environment as labs
 from tests.nova import environment
 

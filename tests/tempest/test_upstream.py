@@ -11,9 +11,8 @@ from collections.abc import Container, Iterator
 
 import testtools
 
-from lab import install
+from lab import checker, install
 from lab.lab import Lab
-from tests.functional import checker
 from tests.functional import environment
 from tests.tempest import chosen
 from tests.tempest import settings

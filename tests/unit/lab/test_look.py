@@ -9,10 +9,9 @@ import unittest
 from collections.abc import Callable, Sequence
 from unittest import mock
 
-from lab import look
+from lab import inventory, look
 from lab.agent import Result
 from lab.errors import CommandError
-from tests.functional import inventory
 
 # As dmsetup 1.02.185 says it.
 GONE = ('device-mapper: table ioctl on x  failed: No such device or address\n'

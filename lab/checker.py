@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Invariant 5: nothing stays behind, nothing is suspended.
 
-Compares what both nodes have with what the database justifies: for each
+Compares what the nodes have with what the database justifies: for each
 volume one LV, on its host, tagged as the volume at the row's generation; a
 front where a connected attachment is, an export for each connected
 initiator elsewhere; nothing else.
@@ -14,12 +14,10 @@ import time
 import typing
 from collections.abc import Collection
 
-from lab import look
-from tests.functional import inventory
+from lab import inventory, look
 
 if typing.TYPE_CHECKING:
-    from lab import Lab
-    from lab.lab import LabNode
+    from lab.lab import Lab, LabNode
 
 PREFIX = 'dmclone-'
 UUID_PREFIX = 'CINDER-DMCLONE-'

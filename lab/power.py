@@ -6,20 +6,21 @@ import http.client
 import pathlib
 import typing
 
-from lab import RestError, ledger, programs
+from lab import ledger, programs
 from lab.attached import AttachedVolume
 from lab.errors import LabError
 from lab.processes import wait_for
-from tests.functional import base
-from tests.functional import environment
+from lab.rest import RestError
 
 if typing.TYPE_CHECKING:
-    from lab import Lab
     from lab.agent import Command
-    from lab.lab import LabNode
+    from lab.lab import Lab, LabNode
 
+GIB = 1 << 30
 # How long a request may fail while a node is away, in seconds.
 _LATER = 600
+# For what reads or writes a whole volume.
+_LONG_SECONDS = 900
 
 
 # As doc/source/admin/failures.rst says of a volume group that is not found.
@@ -63,7 +64,7 @@ class Server:
     """
 
     def __init__(self, lab: Lab, volume: str, owner: int, node: LabNode,
-                 size: int = environment.FULL_GIB) -> None:
+                 size: int = GIB) -> None:
         self.volume = volume
         self.node = node
         self.at: AttachedVolume | None = None
@@ -124,13 +125,13 @@ class Server:
 
     def fill(self) -> None:
         """Write everything once."""
-        self.node.run(self._words('fill'), timeout=base.LONG_SECONDS)
+        self.node.run(self._words('fill'), timeout=_LONG_SECONDS)
 
     def copy(self, node: LabNode, path: str | None = None) -> bytes:
         """What is on its device, or on another one."""
         copy = self._files.with_suffix('.copy')
         node.run(self._words('copy', copy, path=path),
-                 timeout=base.LONG_SECONDS)
+                 timeout=_LONG_SECONDS)
         found = copy.read_bytes()
         copy.unlink()
         return found

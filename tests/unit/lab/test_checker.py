@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checker of the functional tests sees every kind of leftover.
+"""The checker of the labs sees every kind of leftover.
 
 The texts are what a node of the lab said, with short identifiers. That its
 commands say them is in tests/functional/test_checker.py.
@@ -14,9 +14,7 @@ import unittest
 
 import ddt
 
-from lab import look
-from tests.functional import checker
-from tests.functional import inventory
+from lab import checker, inventory, look
 
 GIB = 1 << 27
 LV = 'e66a06cc-3df7-4092-8c0f-4ff41810038b'
