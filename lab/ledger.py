@@ -7,7 +7,9 @@ keeps what they said, and compares a copy of the device with it.
 
 Every sector is a block of its own, see lab/blocks.py. A write is some sectors
 of a group, all of one process. A run of the program has a number, the epoch;
-what its processes write follows from it. What they say:
+what its processes write follows from it. Copies of a volume have its owner
+and its past, so that no two runs in such a family have the same number. What
+they say:
 
     R EPOCH             the device was flushed, before anything else
     F EPOCH PEN WRITE   the writes up to this one are flushed
@@ -17,6 +19,7 @@ what its processes write follows from it. What they say:
 """
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
 import random
@@ -162,6 +165,11 @@ class Program:
         if verdict.kind:
             _say(f'E sector {where}: {verdict}, wanted {least}')
 
+    def flush(self, epoch: int) -> None:
+        """Flush what a run has written that has ended."""
+        self._device.flush()
+        _say(f'R {epoch}')
+
     def copy(self, target: str) -> None:
         """Copy the areas to a file."""
         with open(target, 'wb') as file:
@@ -200,12 +208,57 @@ class Ledger:
         self._flushed: dict[Version, int] = {}
         # What is done, and flushed as soon as anything is.
         self._done: dict[Version, int] = {}
+        # Runs up to the last one that were of other volumes.
+        self._others: set[int] = set()
+        # The last write of each pen of each epoch, where it is known.
+        self._ends: dict[Version, int] = {}
+        # Whether it was made while a run wrote, and not looked at since.
+        self._instant = False
 
     def _pen(self, epoch: int, number: int) -> Pen:
         key = epoch, number
         if key not in self._pens:
             self._pens[key] = Pen(epoch, number, len(self.wanted))
         return self._pens[key]
+
+    def begin(self, epoch: int) -> None:
+        """Let a run of this volume begin; those between were of others.
+
+        :param epoch: greater than that of any run before, in the family
+        """
+        self._others.update(range(self.epoch + 1, epoch))
+        self.epoch = epoch
+
+    def fork(self, writing: bool = False) -> Ledger:
+        """The ledger of a copy that is about to be made.
+
+        It has the past of this one, and a future of its own.
+
+        :param writing: a run goes on meanwhile. What it has said until now
+            will be there, and of each pen all before the last that is;
+            end_with() has to be called when it has ended.
+        """
+        found = copy.copy(self)
+        found.findings = []
+        found.flushes = 0
+        found.wanted = list(self.wanted)
+        found._pens = {}
+        found._flushed = dict(self._flushed)
+        found._done = dict(self._done)
+        found._others = set(self._others)
+        found._ends = dict(self._ends)
+        found._instant = writing or self._instant
+        return found
+
+    def end_with(self, other: Ledger) -> None:
+        """Let nothing be there that the original's last run has not said.
+
+        :param other: the ledger of the original
+        """
+        for pen in range(PENS):
+            end = other._ends.get((self.epoch, pen))
+            if end is not None:
+                self._ends[self.epoch, pen] = end
 
     def take(self, text: str) -> None:
         """Take in what a run has said since the last time, whole lines."""
@@ -226,6 +279,7 @@ class Ledger:
                 self._mark(epoch, more[0], more[1])
             else:
                 self._done[epoch, more[0]] = more[1]
+                self._ends[epoch, more[0]] = more[1]
 
     def _flush(self, epoch: int, pen: int, turn: int) -> None:
         begin = self._flushed.get((epoch, pen), 0)
@@ -243,15 +297,33 @@ class Ledger:
 
         :param settled: what was found is on a disk and has to stay
         """
+        verdicts = [
+            self.judge(index, copy[index * SECTOR:(index + 1) * SECTOR],
+                       wanted) for index, wanted in enumerate(self.wanted)]
+        if self._instant:
+            verdicts = self._in_order(verdicts)
         wrong = []
-        for index, wanted in enumerate(self.wanted):
-            found = self.judge(
-                index, copy[index * SECTOR:(index + 1) * SECTOR], wanted)
+        for index, (found, wanted) in enumerate(zip(verdicts, self.wanted)):
             if found.kind:
                 wrong.append(f'sector {index}: {found}, wanted {wanted}')
             elif settled:
                 self.wanted[index] = found.version
+        self._instant &= not settled
         return wrong
+
+    def _in_order(self, verdicts: list[blocks.Verdict]
+                  ) -> list[blocks.Verdict]:
+        """The verdicts of a copy that shows one moment of the last run."""
+        last: dict[int, int] = {}
+        for index, found in enumerate(verdicts):
+            if not found.kind and found.version[0] == self.epoch:
+                pen = _pen_of(index)
+                last[pen] = max(last.get(pen, 0), found.version[1])
+        for pen, turn in last.items():
+            self._flush(self.epoch, pen, turn - 1)
+        return [found if found.kind or found.version >= wanted else
+                found._replace(kind='old', detail=f'{found.stamp}')
+                for found, wanted in zip(verdicts, self.wanted)]
 
     def judge(self, index: int, sector: bytes,
               wanted: Version = NEVER) -> blocks.Verdict:
@@ -262,9 +334,19 @@ class Ledger:
         where = sector_of(index, self._areas)
         found = blocks.judge(sector, Stamp(self.owner, where, *wanted),
                              latest=(self.epoch, sys.maxsize))
-        if found.kind or self._covers(found.version, index):
+        if found.kind:
             return found
-        return found._replace(kind='misplaced', detail=f'{found.stamp}')
+        kind = self._wrong(found.version, index)
+        return found._replace(kind=kind, detail=f'{found.stamp}' * bool(kind))
+
+    def _wrong(self, version: Version, index: int) -> str:
+        """What is wrong with a version that is not too old; or nothing."""
+        epoch, turn = version
+        if epoch in self._others:
+            return 'foreign'
+        if turn > self._ends.get((epoch, _pen_of(index)), sys.maxsize):
+            return 'future'
+        return '' if self._covers(version, index) else 'misplaced'
 
     def _covers(self, version: Version, index: int) -> bool:
         """Whether a write has a sector; what filled the areas has all."""
@@ -276,9 +358,9 @@ class Ledger:
 
 
 def main() -> None:
-    """Run as ``ledger fill|write|copy DEVICE OWNER SIZE [MORE]...``.
+    """Run as ``ledger fill|write|flush|copy DEVICE OWNER SIZE [MORE]...``.
 
-    More is the epoch and a file that stops it, or the target.
+    More is the epoch and a file that stops it, the epoch, or the target.
     """
     verb, path, owner, size, *words = sys.argv[1:]
     program = Program(path, int(owner), int(size))
@@ -286,6 +368,8 @@ def main() -> None:
         program.fill()
     elif verb == 'write':
         program.write(int(words[0]), words[1])
+    elif verb == 'flush':
+        program.flush(int(words[0]))
     else:
         program.copy(words[0])
 

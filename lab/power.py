@@ -73,7 +73,7 @@ class Server:
         self._attachment = ''
         self._command: Command | None = None
         self._said = 0
-        self._files = pathlib.Path(lab.directory, f'server{owner}')
+        self._files = pathlib.Path(lab.directory, f'server-{volume}')
 
     # -- requests -----------------------------------------------------------
 
@@ -136,9 +136,12 @@ class Server:
         copy.unlink()
         return found
 
-    def start(self) -> None:
-        """Let it write until stop()."""
-        self.ledger.epoch += 1
+    def start(self, epoch: int | None = None) -> None:
+        """Let it write until stop().
+
+        :param epoch: number of the run, the next one if it is left out
+        """
+        self.ledger.begin(epoch or self.ledger.epoch + 1)
         self._said = 0
         self._files.unlink(missing_ok=True)
         self._command = self.node.popen(self._words(
@@ -167,6 +170,11 @@ class Server:
             return self._command.poll() is not None
         wait_for('end of the writing', ended)
         self._command = None
+
+    def flush(self) -> None:
+        """Make all durable that it has written; it does not write."""
+        self.ledger.take(self.node.run(self._words(
+            'flush', self.ledger.epoch)).stdout)
 
     def die(self) -> None:
         """Its node has lost power: what it has said is all there is."""

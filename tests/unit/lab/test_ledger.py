@@ -165,3 +165,119 @@ class LedgerTest(unittest.TestCase):
         self.ledger.take('R 2')
         self.assertEqual('', self.findings())
         self.assertLess(0, self.ledger.flushes)
+
+    # -- families -----------------------------------------------------------
+
+    def test_a_run_of_another_volume(self) -> None:
+        """Sibling runs have numbers between, and leave nothing here."""
+        self.ledger.begin(5)
+        write = self.write(1, epoch=3)
+        self.assertIn(f'sector {write.first}: foreign', self.findings())
+        self.write(1, epoch=5)
+        for sector in range(write.first, write.first + write.count):
+            self.put(sector, self.seal(sector, 0, 0))
+        self.assertEqual('', self.findings())
+
+    def test_a_copy_has_the_past_of_its_original(self) -> None:
+        write = self.write(1)
+        self.ledger.take('F 1 0 1\n')
+        copied = self.ledger.fork()
+        self.assertEqual([], copied.compare(self.copy(), False))
+        self.put(write.first, self.seal(write.first, 0, 0))
+        self.assertIn('old', copied.compare(self.copy(), False)[0])
+
+    def test_a_copy_has_nothing_of_its_originals_future(self) -> None:
+        """And the other way round."""
+        copied = self.ledger.fork()
+        self.ledger.begin(3)
+        copied.begin(4)
+        for epoch, right, wrong in ((3, self.ledger, copied),
+                                    (4, copied, self.ledger)):
+            write = self.write(1, epoch)
+            self.assertEqual([], right.compare(self.copy(), False))
+            self.assertNotEqual([], wrong.compare(self.copy(), False))
+            for sector in range(write.first, write.first + write.count):
+                self.put(sector, self.seal(sector, 0, 0))
+        self.ledger.take('F 3 0 1\n')
+        self.assertEqual([], copied.compare(self.copy(), False))
+
+    def test_what_a_copy_settles_its_original_does_not_miss(self) -> None:
+        copied = self.ledger.fork()
+        write = self.write(1)
+        self.assertEqual([], copied.compare(self.copy(), settled=True))
+        self.put(write.first, self.seal(write.first, 0, 0))
+        self.assertNotEqual([], copied.compare(self.copy(), False))
+        self.assertEqual('', self.findings())
+
+    def turns(self, *left_out: int) -> list[ledger.Write]:
+        """Let the second run make six writes but some; all its writes.
+
+        Where two write the same the test would say nothing.
+        """
+        writes = [self.pen(2)[turn] for turn in range(1, 7)]
+        sectors = [sector for write in writes for sector in range(
+            write.first, write.first + write.count)]
+        self.assertEqual(len(set(sectors)), len(sectors))
+        for turn in range(1, 7):
+            if turn not in left_out:
+                self.write(turn, 2)
+        return writes
+
+    def test_a_copy_of_a_moment(self) -> None:
+        """What was said is there, and all before the last that is."""
+        copied = self.ledger.fork(writing=True)
+        writes = self.turns(5, 6)
+        self.assertEqual([], copied.compare(self.copy(), settled=True))
+        # Now all that was found is missed, the last one too.
+        self.put(writes[3].first, self.seal(writes[3].first, 0, 0))
+        self.assertIn('old', copied.compare(self.copy(), False)[0])
+
+    def test_a_copy_is_of_a_moment_only_once(self) -> None:
+        """What it writes itself may be lost before it is flushed."""
+        copied = self.ledger.fork(writing=True)
+        self.assertEqual([], copied.compare(self.copy(), settled=True))
+        copied.begin(3)
+        for turn in (1, 3):
+            self.write(turn, 3)
+        self.assertEqual([], copied.compare(self.copy(), False))
+
+    def test_a_copy_of_two_moments(self) -> None:
+        """It has a write, and not one before it."""
+        copied = self.ledger.fork(writing=True)
+        writes = self.turns(2)
+        # Its copies are looked at like that, too, but not its original.
+        for one in (copied.fork(), copied):
+            found = one.compare(self.copy(), False)
+            self.assertEqual(writes[1].count, len(found))
+            self.assertIn(f'sector {writes[1].first}: old', found[0])
+        self.assertEqual('', self.findings())
+
+    def test_a_copy_of_a_moment_in_the_middle_of_a_write(self) -> None:
+        copied = self.ledger.fork(writing=True)
+        write = max(self.turns(), key=lambda write: write.count)
+        later = self.turns().index(write) + 1
+        self.assertLess(1, write.count)
+        for turn in range(later + 1, 7):
+            for sector in range(self.pen(2)[turn].first,
+                                self.pen(2)[turn].first
+                                + self.pen(2)[turn].count):
+                self.put(sector, self.seal(sector, 0, 0))
+        self.put(write.first, self.seal(write.first, 0, 0))
+        self.assertEqual([], copied.compare(self.copy(), False))
+
+    def test_a_copy_has_no_more_than_its_originals_last_write(self) -> None:
+        copied = self.ledger.fork(writing=True)
+        self.ledger.take('W 2 0 5\n')
+        self.turns()
+        self.assertEqual([], copied.compare(self.copy(), False))
+        copied.end_with(self.ledger)
+        self.assertIn('future', copied.compare(self.copy(), False)[0])
+
+    def test_flush_of_a_run_that_has_ended(self) -> None:
+        self.write(1, 2)
+        self.ledger.take('W 2 0 1\n')
+        self.program.flush(2)
+        self.ledger.take(self.said.call_args.args[0])
+        self.assertEqual('', self.findings())
+        self.put(self.pen(2)[1].first, self.seal(self.pen(2)[1].first, 0, 0))
+        self.assertIn('old', self.findings())
