@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lab import install, remains
+from lab.errors import LabError
 from lab.network import CONTROLLER, Network
 from lab.processes import run
 from lab.rest import KEYSTONE, Client
@@ -37,21 +38,25 @@ _at_work: list[Network] = []
 
 def query(venv: pathlib.Path, socket: pathlib.Path, statement: str,
           database: str = 'cinder') -> list[tuple[Any, ...]]:
-    """Run one statement as the database's root; returns all rows."""
+    """Run one statement as the database's root; returns all rows.
+
+    Raises LabError if the database does not answer or refuses it.
+    """
     try:
         import pymysql
     except ImportError:
         site.addsitedir(str(site_packages(venv)))
         import pymysql
-    connection = pymysql.connect(
-        unix_socket=str(socket), user='root', database=database or None,
-        autocommit=True, connect_timeout=300)
     try:
-        with connection.cursor() as cursor:
-            cursor.execute(statement)
-            return list(cursor.fetchall())
-    finally:
-        connection.close()
+        with contextlib.closing(pymysql.connect(
+                unix_socket=str(socket), user='root',
+                database=database or None, autocommit=True,
+                connect_timeout=300)) as connection:
+            with connection.cursor() as cursor:
+                cursor.execute(statement)
+                return list(cursor.fetchall())
+    except pymysql.MySQLError as error:
+        raise LabError(f'{statement[:80]}: {error}') from error
 
 
 def _admit_nodes(venv: pathlib.Path, socket: pathlib.Path) -> None:

@@ -113,10 +113,7 @@ class Node:
         """A status variable; empty if the server does not answer."""
         try:
             found = self.query(f"SHOW STATUS LIKE '{name}'", '')
-        except Exception as error:
-            # The client's module is known only after the first query.
-            if type(error).__module__ != 'pymysql.err':
-                raise
+        except LabError:
             return ''
         return str(found[0][1]) if found else ''
 
