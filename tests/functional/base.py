@@ -130,10 +130,11 @@ def _gone_is_fine() -> Iterator[None]:
 class FunctionalTest(faults.Faults):
     """A test in the lab; afterwards the lab must be clean.
 
-    ``node1`` and ``node2`` are the nodes.
+    ``node1`` and ``node2`` are the nodes, if there are no more.
     """
 
     volatile = False
+    nodes = 2
     driver = FAULTY_DRIVER
     # What the last test that passed has left is looked for when the class
     # ends; the next test looks for what the one before has left.
@@ -148,7 +149,7 @@ class FunctionalTest(faults.Faults):
     @classmethod
     def the_lab(cls) -> Lab:
         """The lab, started if need be."""
-        return environment.lab(cls.volatile, cls.driver)
+        return environment.lab(cls.volatile, cls.driver, cls.nodes)
 
     @property
     def gib(self) -> int:

@@ -44,7 +44,8 @@ _TROUBLE = re.compile(r' (WARNING|ERROR|CRITICAL) (?!oslo.privsep)')
 
 
 @functools.cache
-def lab(volatile: bool = False, driver: str = FAULTY_DRIVER) -> Lab:
+def lab(volatile: bool = False, driver: str = FAULTY_DRIVER,
+        nodes: int = 2) -> Lab:
     """The lab of this process.
 
     :param volatile: its disks lose what was not flushed, see lab.disk
@@ -54,7 +55,7 @@ def lab(volatile: bool = False, driver: str = FAULTY_DRIVER) -> Lab:
     else:
         kind = 'power' if volatile else 'functional'
         found = start(lambda number: Lab(
-            f'{kind}-{number}', driver=driver,
+            f'{kind}-{number}', nodes, driver=driver,
             size=Size(volatile=volatile),
             backend={'volume_clear': 'none', 'lab_gib': gib(volatile)},
             default={'rpc_response_timeout': 100,
