@@ -25,8 +25,6 @@ if typing.TYPE_CHECKING:
 
 # So long after an outage a request may wait for its answer, in seconds.
 _ANSWER = 45.0
-# So often cinder-api is told to forget those whose answers do not come.
-_FORGOTTEN = 2
 # So many findings of one volume are told.
 _SHOWN = 8
 
@@ -65,7 +63,7 @@ class Actor:
 
         :raises Failure: something was not as it must be
         """
-        self.patience.begin()
+        self.patience.begin(outage=bool(step.outage))
         reason = refusals.reason(step, self.model)
         if reason:
             self._refused(step, reason)
@@ -86,10 +84,8 @@ class Actor:
     def _answer(self, future: concurrent.futures.Future[Ledger | None]
                 ) -> Ledger | None:
         """What comes of work, whatever answer was lost."""
-        for _ in range(_FORGOTTEN):
-            concurrent.futures.wait([future], _ANSWER)
-            if future.done():
-                break
+        concurrent.futures.wait([future], _ANSWER)
+        if not future.done():
             self._outages.forget_requests()
         return future.result()
 

@@ -110,7 +110,8 @@ class Choice:
                 yield Step('born', name, snapshot.name, gib=gib)
             yield Step('revert', snapshot.volume, snapshot.name)
         yield from _deletions(model)
-        if not self.calm:
+        if not self.calm and any(
+                volume.node for volume in model.volumes.values()):
             yield Step('wait')
 
     def _of(self, volume: Volume, model: Model) -> Iterator[Step]:

@@ -20,7 +20,7 @@ LIMIT = 400.0
 # again, requests that were lost run into their time-outs.
 GRACE = 120.0
 # So long after an outage nobody works any more on what is on its way.
-STUCK = 90.0
+STUCK = 60.0
 _PAUSE = 1.0
 _UNDER_WAY = re.compile('(?!error).*ing')
 
@@ -35,13 +35,18 @@ class Patience:
     def __init__(self, outages: Outages) -> None:
         self._outages = outages
         self._over = False
+        self._excused = False
         # How many tries of a step have failed, and what was said.
         self.tries = 0
         self.said: list[str] = []
 
-    def begin(self) -> None:
-        """A step begins."""
+    def begin(self, outage: bool) -> None:
+        """A step begins.
+
+        :param outage: something will be away
+        """
         self.tries, self.said = 0, []
+        self._excused = outage
 
     def close(self) -> None:
         """Let nothing be tried any more."""
@@ -53,8 +58,12 @@ class Patience:
         return 0.0 if ended is None else time.monotonic() - max(since, ended)
 
     def excused(self) -> bool:
-        """Whether what is away, or was, may be why something fails."""
-        return self._calm(float('-inf')) < GRACE
+        """Whether what was away may be why something fails.
+
+        What was begun then may fail later.
+        """
+        self._excused |= self._calm(float('-inf')) < GRACE
+        return self._excused
 
     def bring_about(self, what: str, attempt: Callable[[], object]) -> None:
         """Try until it does not fail.
@@ -64,6 +73,7 @@ class Patience:
         """
         begin = time.monotonic()
         while True:
+            self.excused()
             try:
                 attempt()
                 return

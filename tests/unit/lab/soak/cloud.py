@@ -157,6 +157,7 @@ class Cloud(Api):
     :ivar mistakes: names of what it does wrong, see ``_wrong``
     :ivar failing: how many of the next requests fail that would change
         something; each has been done by then
+    :ivar forgetting: how much of what is made next nobody works on
     """
 
     def __init__(self, folder: pathlib.Path, mistakes: str = '') -> None:
@@ -172,7 +173,7 @@ class Cloud(Api):
             Service(name, folder / f'{name}.log')
             for name in ('mariadb', 'rabbitmq', 'api'))
         self.mistakes = set(mistakes.split())
-        self.failing = 0
+        self.failing = self.forgetting = 0
         self.rows: dict[str, dict[str, Row]] = {
             'volumes': {}, 'snapshots': {}, 'attachments': {}}
         # Copies that a mistake makes too late.
@@ -286,6 +287,9 @@ class Cloud(Api):
             self._copy(source, row['id'])
         if kind == 'volumes':
             os.truncate(self.file(row['id']), size << 27)
+        if self.forgetting:
+            self.forgetting -= 1
+            row['status'] = 'creating'
         return row
 
     def _post_volumes(self, body: Row) -> typing.Any:

@@ -168,6 +168,24 @@ class EngineTest(EngineTestCase):
             len(self.cloud.rows[kind]) for kind in ('volumes', 'snapshots')])
         found.close()
 
+    def test_what_nobody_works_on_after_an_outage(self) -> None:
+        """It is removed and made again, when it has had its time."""
+        found = self.take()
+        self.cloud.forgetting = 2
+        with mock.patch.multiple(patience, STUCK=0.1, GRACE=0.01):
+            found.step(Step('clone', 'v2', 'v1', gib=1,
+                            outage=Outage('rabbitmq', 0, 0, 1)))
+        self.assertEqual(['clone v2 of v1 1 GiB (rabbitmq for 1 s): volume '
+                          'v2 stays creating'] * 2, self.lines()[-1]['said'])
+        self.assertEqual(2, len(self.cloud.rows['volumes']))
+
+    def test_what_nobody_works_on_in_peace(self) -> None:
+        found = self.take()
+        self.cloud.forgetting = 1
+        with mock.patch.multiple(patience, STUCK=0.1, LIMIT=0.3):
+            with self.assertRaisesRegex(Failure, 'v2 stays creating'):
+                found.step(Step('clone', 'v2', 'v1', gib=1))
+
     def test_servers_of_a_node_that_is_reset(self) -> None:
         found = self.take(Step('write', 'v1'),
                           Step('wait', outage=Outage('reset', 1, 0, 1)))
