@@ -232,7 +232,10 @@ class Requests:
         volume = self._ids[name]
         mine = [(found, status) for found, status in self._attachments(name)
                 if found != beside]
-        if beside and not mine:
+        if beside and 'attached' not in [status for _, status in mine]:
+            # Cinder takes a connector for a second one only at once.
+            for attachment, _ in mine:
+                self.detach(attachment)
             at = self._lab.attach_at_once(volume, node, instance)
             self._lab.complete(at.id)
             return at

@@ -383,6 +383,10 @@ class Cloud(Api):
 
     def _put_attachments(self, found: str, body: Row) -> typing.Any:
         row = self._row('attachments', found)
+        self._refuse(any(
+            other['volume_id'] == row['volume_id'] and other is not row
+            for other in self.rows['attachments'].values())
+            and 'instance_uuid' not in body, 'duplicate connectors', 409)
         host = body['connector']['host']
         path = self.directory / f'{host}-{row["volume_id"]}'
         if not path.exists():
