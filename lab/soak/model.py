@@ -76,7 +76,6 @@ class Volume:
     """A volume.
 
     :ivar node: where a server has it (from 1), or 0
-    :ivar last: where it was created or a server had it last
     :ivar writing: whether the server writes all the time
     :ivar filled: whether anything was written; before that it holds nothing
     :ivar looked: whether nothing has happened since it was compared
@@ -85,7 +84,6 @@ class Volume:
     name: str
     gib: int
     record: Ledger
-    last: int
     node: int = 0
     writing: bool = False
     filled: bool = False
@@ -155,10 +153,10 @@ class Model:
             self._made += 1
         if verb == 'create':
             self.volumes[name] = Volume(name, step.gib, Ledger(
-                self._made, self.gib), step.node)
+                self._made, self.gib))
         elif verb in ('clone', 'born'):
             assert record
-            self._add_copy(step, record)
+            self.volumes[name] = Volume(name, step.gib, record, filled=True)
         elif verb == 'snapshot':
             assert record
             source = self.volumes[step.source]
@@ -173,21 +171,13 @@ class Model:
         if step.outage and step.outage.kind == 'reset':
             self._died(step.outage.node)
 
-    def _add_copy(self, step: Step, record: Ledger) -> None:
-        source = step.source
-        if step.verb == 'born':
-            source = self.snapshots[step.source].volume
-        self.volumes[step.name] = Volume(
-            step.name, step.gib, record, self.volumes[source].last,
-            filled=True)
-
     def _change(self, volume: Volume, step: Step,
                 record: Ledger | None) -> None:
         verb = step.verb
         volume.looked = verb == 'verify' or (
             verb == 'detach' and volume.looked)
         if verb in ('attach', 'migrate'):
-            volume.node = volume.last = step.node
+            volume.node = step.node
             volume.filled = True
         elif verb == 'detach':
             volume.node, volume.writing = 0, False
