@@ -17,9 +17,10 @@ import os
 import re
 import threading
 import time
-from typing import Any, Callable, Iterable, Iterator, Self
+from typing import Any, Callable, Iterable, Iterator, Self, Sequence
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.host import thin_map
 from cinder_dmclone.host import thin_pool
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.marks import reads
@@ -266,6 +267,32 @@ class VolumeGroup:
     def mapped(self, lv: LogicalVolume) -> Bytes:
         """What a thin volume takes of its pool now; starts no process."""
         return thin_pool.mapped(thin.status(lv.devnum) if lv.devnum else '')
+
+    @reads
+    def allocated(self, lv: LogicalVolume,
+                  seconds: float) -> list[thin_map.Range]:
+        """The parts of a thin volume that were written; starts no process.
+
+        Nobody may write it meanwhile, nor have written it since it was
+        flushed.
+
+        :param seconds: it may take so long
+        :raises ValueError: if that is not known (``thin_map.allocated``)
+        :raises CommandFailed: if the pool's metadata cannot be read
+        :raises CommandTimeout: if it takes longer
+        """
+        deadline = self._monotonic() + seconds
+
+        def read(numbers: Sequence[int]) -> bytes:
+            if self._monotonic() > deadline:
+                raise exceptions.CommandTimeout(
+                    command=f'map of {lv.name}', seconds=seconds)
+            return thin.metadata(self.name, lv.pool, list(numbers))
+
+        if not lv.devnum or not lv.pool:
+            raise ValueError(f'{lv.name} is not thin, or not active')
+        return thin_map.allocated(thin.table(lv.devnum),
+                                  thin.status(lv.devnum), read)
 
     def create(self, name: str, size: Bytes, tags: Iterable[str],
                metadata: bool = False) -> None:

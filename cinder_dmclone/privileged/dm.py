@@ -25,6 +25,7 @@ from cinder_dmclone.privileged import dm_ioctl
 from cinder_dmclone.privileged import links
 from cinder_dmclone.privileged import nodes
 from cinder_dmclone.privileged import process
+from cinder_dmclone.privileged import syscalls
 
 UUID_PREFIX = 'CINDER-DMCLONE-'
 
@@ -333,3 +334,15 @@ def count_io(name: str) -> None:
 def _queue(name: str) -> pathlib.Path:
     reply = dm_ioctl.ask(dm_ioctl.DEV_STATUS, _ours(name))
     return nodes.SYSFS / _present(reply, name).devnum / 'queue'
+
+
+@privileged.context.entrypoint
+def discard(name: str, ranges: list[tuple[int, int]]) -> None:
+    """Discard parts of a device.
+
+    :param ranges: first byte and length of each
+    :raises CommandFailed: if the kernel refuses
+    :raises CommandTimeout: if it does not answer
+    """
+    path = nodes.ready(f'/dev/mapper/{_ours(name)}')
+    syscalls.discard(path, ranges, _SECONDS)

@@ -14,9 +14,11 @@ import os
 import pathlib
 import select
 import socket
+import struct
 import subprocess
 import sys
 import threading
+from typing import Iterable
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.privileged import process
@@ -25,6 +27,9 @@ _PROGRAM = pathlib.Path(__file__).with_name('syscaller.py')
 # A busy machine needs its time to start a process.
 _START_SECONDS = 10.0
 _SIZE = 1 << 18
+# A message or an answer of more than that may not fit into the socket.
+_PORTION = 1 << 17
+BLOCK = 4096
 # How many stand by; more are started while these are busy.
 _SPARE = 2
 
@@ -140,6 +145,51 @@ def fsync(path: str, seconds: float) -> None:
     what = f'fsync {path}'
     try:
         _call(b'fsync ' + path.encode(), what, seconds)
+    except OSError as error:
+        raise exceptions.CommandFailed(
+            command=what, code=error.errno, stderr=error.strerror) from error
+
+
+def discard(path: str, ranges: Iterable[tuple[int, int]],
+            seconds: float) -> None:
+    """Discard parts of a device, each of which begins and ends with a sector.
+
+    :param ranges: first byte and length of each
+    :param seconds: for so many of them as go into one message
+    :raises CommandFailed: if the kernel refuses one; others may be discarded
+    :raises CommandTimeout: see ``ioctl``
+    """
+    packed = b''.join(struct.pack('=QQ', *one) for one in ranges)
+    for first in range(0, len(packed), _PORTION):
+        _on_device(b'discard', path, packed[first:first + _PORTION], seconds)
+
+
+def read(path: str, places: Iterable[int], seconds: float) -> bytes:
+    """Blocks of 4096 bytes, from the disk rather than a cache.
+
+    :param places: where each begins, a multiple of its size
+    :param seconds: for so many of them as go into one answer
+    :raises CommandFailed: if the kernel refuses, or one is not there
+    :raises CommandTimeout: see ``ioctl``
+    """
+    wanted, found = list(places), []
+    for first in range(0, len(wanted), _PORTION // BLOCK):
+        part = wanted[first:first + _PORTION // BLOCK]
+        found.append(_on_device(
+            b'read', path, struct.pack(f'={len(part)}Q', *part), seconds))
+        if len(found[-1]) != len(part) * BLOCK:
+            raise exceptions.CommandFailed(
+                command=f'read {path}', code=errno.ENXIO,
+                stderr='it ends before that')
+    return b''.join(found)
+
+
+def _on_device(verb: bytes, path: str, argument: bytes,
+               seconds: float) -> bytes:
+    what = f'{verb.decode()} {path}'
+    try:
+        return _call(b'%s %s %s' % (verb, path.encode(), argument), what,
+                     seconds)
     except OSError as error:
         raise exceptions.CommandFailed(
             command=what, code=error.errno, stderr=error.strerror) from error

@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel says of thin pools and thin volumes; starts no process."""
+"""What the kernel says of thin pools and thin volumes; starts no process.
+
+What it does not tell, which blocks a volume has, is read from the disk.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 
+from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import dm_ioctl
+from cinder_dmclone.privileged import nodes
+from cinder_dmclone.privileged import syscalls
 
 # What LVM takes for the name of a group or a volume.
 _NAME = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.-]{0,127}')
 _DEVNUM = re.compile(r'\d+:\d+')
+# At once, of a pool's metadata.
+BLOCKS = 256
+_SECONDS = 10.0
 
 
 def _mapped_name(*parts: str) -> str:
@@ -29,11 +39,15 @@ def pool(group: str, name: str) -> tuple[str, str] | None:
     A pool that never had a volume is the device of that name, any other is
     below it (``lv_is_new_thin_pool`` in LVM).
     """
+    return _pool(group, name)
+
+
+def _pool(group: str, name: str) -> tuple[str, str] | None:
     device = _mapped_name(group, name)
     for candidate in (f'{device}-tpool', device):
-        table = _lines(dm_ioctl.STATUS_TABLE, candidate)
-        if table.split()[2:3] == ['thin-pool']:
-            return table, _lines(0, candidate)
+        found = _lines(dm_ioctl.STATUS_TABLE, candidate)
+        if found.split()[2:3] == ['thin-pool']:
+            return found, _lines(0, candidate)
     return None
 
 
@@ -43,10 +57,45 @@ def status(devnum: str) -> str:
 
     :param devnum: 'major:minor'
     """
+    return _lines(0, dev=_number(devnum))
+
+
+@privileged.context.entrypoint
+def table(devnum: str) -> str:
+    """The line of a thin volume's table; empty if there is none.
+
+    :param devnum: 'major:minor'
+    """
+    return _lines(dm_ioctl.STATUS_TABLE, dev=_number(devnum))
+
+
+def _number(devnum: str) -> int:
     if not _DEVNUM.fullmatch(devnum):
         raise ValueError(f'{devnum!r} is not a device number')
     major, minor = map(int, devnum.split(':'))
-    return _lines(0, dev=os.makedev(major, minor))
+    return os.makedev(major, minor)
+
+
+@privileged.context.entrypoint
+def metadata(group: str, name: str, numbers: list[int]) -> bytes:
+    """Blocks of a pool's metadata, as they are on the disk now.
+
+    :param numbers: at most ``BLOCKS``
+    :raises CommandFailed: if the pool is not active, or one is not there
+    """
+    if len(numbers) > BLOCKS:
+        raise ValueError(f'{len(numbers)} blocks are too many')
+    found = _pool(group, name)
+    if found is None:
+        raise exceptions.CommandFailed(
+            command=f'read metadata of {group}/{name}', code=errno.ENXIO,
+            stderr='it is not active')
+    # Start, length, kind, and then the device with the metadata.
+    devnum = found[0].split()[3]
+    mapped = (nodes.SYSFS / devnum / 'dm/name').read_text().strip()
+    return syscalls.read(
+        nodes.ready(f'/dev/mapper/{mapped}', devnum),
+        [number * syscalls.BLOCK for number in numbers], _SECONDS)
 
 
 def _lines(flags: int, name: str = '', dev: int = 0) -> str:

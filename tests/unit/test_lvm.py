@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import dataclasses
 import json
 import pathlib
 import tempfile
@@ -11,6 +12,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm
 from cinder_dmclone.sysfs import block_device
 from cinder_dmclone.units import Bytes
+from tests.unit import test_thin_map
 
 # As LVM 2.03.16 prints it.
 REPORT = json.dumps({'report': [{
@@ -270,3 +272,43 @@ class BlockSizeTest(unittest.TestCase):
 
     def test_missing(self) -> None:
         self.assertEqual(512, lvm.block_size('[unknown]'))
+
+
+class AllocatedTest(unittest.TestCase):
+    """What is asked of the kernel and of the disk; see test_thin_map."""
+
+    def setUp(self) -> None:
+        self.now = 0.0
+        self.pool = test_thin_map.Pool({7: [0, 1, 5]})
+        self.thin = self.enterContext(mock.patch.object(lvm, 'thin'))
+        self.thin.metadata.side_effect = self.read
+        self.thin.table.return_value = test_thin_map.table(7)
+        self.thin.status.return_value = test_thin_map.status(3)
+        self.group = lvm.VolumeGroup('vg', lambda: self.now)
+        self.lv = lvm.LogicalVolume(
+            'volume-3', '/dev/vg/volume-3', Bytes(1 << 30), frozenset(),
+            '254:10', False, True, 'pool')
+
+    def read(self, group: str, pool: str, numbers: list[int]) -> bytes:
+        self.assertEqual(('vg', 'pool'), (group, pool))
+        self.now += 1
+        return self.pool.read(numbers)
+
+    def test_of_a_volume(self) -> None:
+        chunk = test_thin_map.CHUNK
+        self.assertEqual([(0, 2 * chunk), (5 * chunk, 6 * chunk)],
+                         self.group.allocated(self.lv, 60))
+        for asked in (self.thin.table, self.thin.status):
+            asked.assert_called_once_with('254:10')
+
+    def test_one_that_takes_too_long(self) -> None:
+        with self.assertRaisesRegex(exceptions.CommandTimeout, 'volume-3'):
+            self.group.allocated(self.lv, 2)
+        self.assertLess(self.now, 5)
+
+    def test_one_that_is_not_active_or_not_thin(self) -> None:
+        for change in ({'devnum': None}, {'pool': ''}):
+            with self.assertRaises(ValueError):
+                self.group.allocated(
+                    dataclasses.replace(self.lv, **change), 60)
+        self.assertEqual(0, self.pool.reads)

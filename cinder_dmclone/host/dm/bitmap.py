@@ -12,15 +12,12 @@ from __future__ import annotations
 import struct
 import typing
 
+from cinder_dmclone.host.dm import btree
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host.dm.metadata import BLOCK
 
 # What follows ``metadata.Superblock``: bitset_root of superblock_disk.
 _ROOT = struct.Struct('<Q')
-# struct node_header: csum, flags, blocknr, nr_entries, max_entries,
-# value_size, padding; then the keys, and after max_entries of them the values.
-_NODE = struct.Struct('<IIQIIII')
-_INTERNAL = 1
 # struct array_block: csum, max_entries, nr_entries, value_size, blocknr
 _ARRAY = struct.Struct('<IIIIQ')
 _WORD = 8
@@ -67,16 +64,9 @@ def _ranges(words: bytes, total: int) -> typing.Iterator[Range]:
 
 def _leaves(image: bytes, number: int) -> typing.Iterator[tuple[int, int]]:
     """Index and number of each block of the array."""
-    node = _block(image, number)
-    _, flags, here, count, most, size, _ = _NODE.unpack_from(node)
-    values = _NODE.size + most * _WORD
-    if here != number or size != _WORD or count > most or (
-            values + most * size > BLOCK):
-        raise ValueError(f'block {number} is no node of a B-tree')
-    for index in range(count):
-        key, = struct.unpack_from('<Q', node, _NODE.size + index * _WORD)
-        value, = struct.unpack_from('<Q', node, values + index * _WORD)
-        if flags & _INTERNAL:
+    node = btree.Node.parse(_block(image, number), number)
+    for key, value in zip(node.keys, node.values, strict=True):
+        if node.internal:
             yield from _leaves(image, value)
         else:
             yield key, value

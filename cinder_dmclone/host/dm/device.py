@@ -18,6 +18,7 @@ from cinder_dmclone.host.dm.table import Clone
 from cinder_dmclone.host.dm.table import Error
 from cinder_dmclone.host.dm.table import Multipath
 from cinder_dmclone.host.dm.table import Table
+from cinder_dmclone.host import thin_map
 from cinder_dmclone.marks import reads
 from cinder_dmclone.privileged import block
 from cinder_dmclone.privileged import dm
@@ -217,6 +218,20 @@ class DeviceMapper:
         afterwards refuse them too.
         """
         dm.hide_discards(name)
+
+    def take_as_copied(self, name: str,
+                       ranges: Iterable[thin_map.Range]) -> None:
+        """Let a clone show parts of its data device as they are there.
+
+        It copies them no more (``process_discard_bio`` in dm-clone-target.c).
+        One that is being copied at that moment may be written over by that
+        later: nothing may hydrate or write yet.
+
+        :param ranges: whole regions
+        :raises CommandFailed: if the kernel refuses; it copies some, then
+        """
+        dm.discard(name, [(int(first), int(end) - int(first))
+                          for first, end in ranges])
 
     def count_io(self, name: str) -> None:
         """Make ``writes_under_way`` true of a device from now on.

@@ -11,6 +11,7 @@ from cinder_dmclone.host.dm import device
 from cinder_dmclone.host.dm import status
 from cinder_dmclone.host.dm import table
 from cinder_dmclone.privileged import dm
+from cinder_dmclone.units import Bytes
 from cinder_dmclone.units import Sectors
 
 NAME = 'dmclone-clone-1'
@@ -50,6 +51,13 @@ class DeviceMapperTest(unittest.TestCase):
     def _calls(self) -> list[str]:
         return [call[0] for call in self.dm.method_calls
                 if call[0] != 'inspect']
+
+    def test_what_is_taken_as_copied(self) -> None:
+        """The kernel is told lengths, the driver knows ends."""
+        self.mapper.take_as_copied(NAME, [
+            (Bytes(0), Bytes(4096)), (Bytes(1 << 40), Bytes(3 << 40))])
+        self.dm.discard.assert_called_once_with(
+            NAME, [(0, 4096), (1 << 40, 2 << 40)])
 
     def test_devices(self) -> None:
         self.dm.inspect.return_value = [

@@ -9,8 +9,10 @@ import typing
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import bitmap
+from cinder_dmclone.host.dm import btree
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import lvm
+from cinder_dmclone.host import thin_map
 from cinder_dmclone.host import thin_pool
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone import units
@@ -42,7 +44,7 @@ class Superblock:
         head = metadata._SUPERBLOCK.pack(
             0, 0, 0, b'', metadata._MAGIC, metadata._VERSION, b'',
             self.region_size, self.target_size) + bitmap._ROOT.pack(1)
-        node = bitmap._NODE.pack(0, 2, 1, 1, 1, 8, 0) + struct.pack(
+        node = btree.HEADER.pack(0, 2, 1, 1, 1, 8, 0) + struct.pack(
             '<QQ', 0, 2)
         array = bitmap._ARRAY.pack(0, words, words, 8, 2) + sum(
             1 << region for region in self.hydrated).to_bytes(
@@ -66,8 +68,9 @@ class Volume:
     plain: bool = True
     pool: str = ''
 
-    def read(self, region: int) -> str:
-        return self.blocks.get(region, ZEROS if self.pool else OLD)
+    def read(self, region: int, durable: bool = False) -> str:
+        return (self.durable if durable else self.blocks).get(
+            region, ZEROS if self.pool else OLD)
 
     def flush(self) -> None:
         self.durable = dict(self.blocks)
@@ -147,6 +150,14 @@ class Group:
     @staticmethod
     def _mapped(lv: Volume) -> int:
         return len(lv.blocks) * REGION if lv.pool else 0
+
+    def allocated(self, lv: lvm.LogicalVolume,
+                  seconds: float) -> list[thin_map.Range]:
+        if not lv.pool:
+            raise ValueError('it is not thin')
+        return [(units.Bytes(region * REGION),
+                 units.Bytes((region + 1) * REGION))
+                for region in sorted(self.volumes[lv.name].blocks)]
 
     def create(self, name: str, size: units.Bytes,
                tags: typing.Iterable[str], metadata: bool = False) -> None:

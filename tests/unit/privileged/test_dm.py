@@ -44,6 +44,18 @@ class Case(unittest.TestCase):
         return [call.args[0] for call in self.run_.call_args_list]
 
 
+class DiscardTest(Case):
+
+    def test_discard(self) -> None:
+        with mock.patch(
+                'cinder_dmclone.privileged.syscalls.discard') as discard:
+            dm.discard(NAME, [(0, 4096), (8192, 512)])
+            discard.assert_called_once_with(
+                f'/dev/mapper/{NAME}', [(0, 4096), (8192, 512)], dm._SECONDS)
+            self.assertRaises(ValueError, dm.discard, 'vg-lv', [(0, 4096)])
+        self.assertEqual(1, discard.call_count)
+
+
 class DmTest(Case):
 
     def test_our_names_are_accepted(self) -> None:

@@ -8,6 +8,7 @@ import pty
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -62,6 +63,50 @@ class SyscallsTest(unittest.TestCase):
         with self.assertRaisesRegex(exceptions.CommandFailed,
                                     'fsync /no/such'):
             syscalls.fsync('/no/such', 60)
+
+    def test_read(self) -> None:
+        """In any order, of any number, of bytes that are like words."""
+        with tempfile.NamedTemporaryFile() as file:
+            file.truncate(0x2020 * 4096)
+            os.pwrite(file.fileno(), b'far', 0x200f * 4096)
+            os.pwrite(file.fileno(), b'near', 4096)
+            found = syscalls.read(
+                file.name, [0x200f * 4096, *[0] * 100, 4096], 60)
+            self.assertEqual(102 * 4096, len(found))
+            self.assertEqual((b'far', b'near'),
+                             (found[:3], found[101 * 4096:][:4]))
+            with self.assertRaisesRegex(exceptions.CommandFailed, 'it ends'):
+                syscalls.read(file.name, [0x2020 * 4096], 60)
+        with self.assertRaisesRegex(exceptions.CommandFailed,
+                                    'read /no/such'):
+            syscalls.read('/no/such', [0], 60)
+
+    def test_discard(self) -> None:
+        """Each range once, in as many messages as it takes."""
+        calls: list[tuple[bytes, ...]] = []
+
+        def call(message: bytes, what: str, seconds: float) -> bytes:
+            verb, path, ranges = message.split(b' ', 2)
+            self.assertEqual((b'discard', b'/dev/x', 'discard /dev/x', 60),
+                             (verb, path, what, seconds))
+            self.assertLess(len(message), 200000)
+            with mock.patch.object(fcntl, 'ioctl', lambda *found: (
+                    calls.append(found[1:]))), (
+                    mock.patch.object(os, 'open', return_value=7)), (
+                    mock.patch.object(os, 'close')):
+                self.assertEqual(b'0 ', syscaller.answer(message))
+            return b''
+        ranges = [(number << 20, 0x2020) for number in range(20000)]
+        with mock.patch.object(syscalls, '_call', call):
+            syscalls.discard('/dev/x', ranges, 60)
+        # BLKDISCARD of linux/fs.h, _IO(0x12, 119).
+        self.assertEqual([(0x12 << 8 | 119, struct.pack('=QQ', *one))
+                          for one in ranges], calls)
+
+    def test_discard_fails(self) -> None:
+        with self.assertRaisesRegex(exceptions.CommandFailed,
+                                    'discard /dev/null'):
+            syscalls.discard('/dev/null', [(0, 4096)], 60)
 
     def test_one_child_for_many_calls(self) -> None:
         for _ in range(3):

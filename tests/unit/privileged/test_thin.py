@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pathlib
+import tempfile
 import typing
 import unittest
 from unittest import mock
 
+from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import dm_ioctl
+from cinder_dmclone.privileged import nodes
 from cinder_dmclone.privileged import thin
 
 TABLE = '0 8192 thin-pool 254:0 254:1 128 0 0'
@@ -53,10 +57,44 @@ class ThinTest(unittest.TestCase):
         self.assertEqual(line, thin.status('254:3'))
         self.assertEqual('', thin.status('254:4'))
 
+    def test_the_table_of_a_volume(self) -> None:
+        line = '0 8192 thin 254:2 7'
+        self.lines = {((254 << 8) + 3, True): line}
+        self.assertEqual(line, thin.table('254:3'))
+        self.assertEqual('', thin.table('254:4'))
+
+    def test_blocks_of_the_metadata(self) -> None:
+        """Of the device that the pool has, whatever its name is."""
+        folder = pathlib.Path(self.enterContext(
+            tempfile.TemporaryDirectory()))
+        (folder / '254:0/dm').mkdir(parents=True)
+        (folder / '254:0/dm/name').write_text('vg-pool_tmeta\n')
+        disk = folder / 'disk'
+        disk.write_bytes(b''.join(bytes([number]) * 4096
+                                  for number in range(99)))
+        ready = self.enterContext(mock.patch.object(
+            nodes, 'ready', return_value=str(disk)))
+        self.enterContext(mock.patch.object(nodes, 'SYSFS', folder))
+        self.lines = {('vg-pool-tpool', True): TABLE,
+                      ('vg-pool-tpool', False): STATUS}
+        numbers = [7, 3, 98, *range(60)]
+        found = thin.metadata('vg', 'pool', numbers)
+        ready.assert_called_once_with('/dev/mapper/vg-pool_tmeta', '254:0')
+        self.assertEqual(numbers, list(found[::4096]))
+        self.assertEqual(len(numbers) * 4096, len(found))
+        with self.assertRaisesRegex(exceptions.CommandFailed, 'it ends'):
+            thin.metadata('vg', 'pool', [99])
+        with self.assertRaises(ValueError):
+            thin.metadata('vg', 'pool', [0] * (thin.BLOCKS + 1))
+        self.lines = {}
+        with self.assertRaisesRegex(exceptions.CommandFailed, 'not active'):
+            thin.metadata('vg', 'pool', [0])
+
     def test_names_are_checked(self) -> None:
         for call in (lambda: thin.pool('a/b', 'pool'),
                      lambda: thin.pool('vg', ''),
                      lambda: thin.pool('vg', '..'),
-                     lambda: thin.pool('-vg', 'pool')):
+                     lambda: thin.pool('-vg', 'pool'),
+                     lambda: thin.metadata('vg', '../pool', [0]),
+                     lambda: thin.status('sda'), lambda: thin.table('sda')):
             self.assertRaises(ValueError, call)
-        self.assertRaises(ValueError, thin.status, 'sda')
