@@ -15,6 +15,7 @@ long kernel, iscsid, LVM and udev take is told where they are asked
      |   |                           lock of a volume meanwhile
      |   +- 25  PREPARE              the home node, for the copy to be built
      |   |   +- 15  LOGIN            the borrower, for its lender
+     |   |   +-  4  HOLES            the borrower, for what it need not copy
      |   +- 10  QUERY                a node that asks another a question
      |   +- 10  HYDRATES             a second server, for what hydrates
      |   +-  5  ROW                  a change, for a row that another
@@ -33,6 +34,7 @@ from __future__ import annotations
 CALL_PART = 45 / 60
 HAND_OVER_PART = 30 / 60
 QUERY_PART = 10 / 60
+HOLES_PART = 4 / 60
 
 # A part of a call (``Settings.budget``): the rest is for sealing, the commit,
 # and for undoing.
@@ -41,6 +43,7 @@ PREPARE_PART = 25 / 45
 HYDRATES_PART = 10 / 45
 
 LOGIN_SECONDS = 15.0
+HOLES_SECONDS = 3.0
 LOCK_SECONDS = 5.0
 ROW_SECONDS = 5.0
 SETTLE_SECONDS = 5.0

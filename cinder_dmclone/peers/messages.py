@@ -182,6 +182,24 @@ class Lent:
             self.user, self.password)
 
 
+@dataclasses.dataclass(frozen=True)
+class FindHoles(Request[list[int]]):
+    """What of an LV that you lend was never written?
+
+    Whoever asks has seen to it that nobody writes it from now on until the
+    copy is the volume, or will never be. The answer is that of
+    ``relocation.holes``.
+
+    :ivar copy: whom it is lent to
+    """
+
+    part = deadlines.HOLES_PART
+    reads = True
+
+    lv: LvUuid
+    copy: Location
+
+
 # -- a relocation -----------------------------------------------------------
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,7 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.relocation import holes
 from cinder_dmclone.relocation import room
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import inspect
@@ -62,7 +63,7 @@ def prepare(world: World, copy: messages.Prepare) -> str:
     try:
         build(world, copy.lv,
               lv_tags.CopyTag(copy.generation, copy.volume), copy.lent,
-              copy.lent.size, copy.front)
+              copy.lent.size, copy.front, written=copy.gated)
         if copy.gated:
             stack = inspect.refresh(world.host, copy.lv)
             write_gate.prepare(world.host, stack)
@@ -78,17 +79,20 @@ def prepare(world: World, copy: messages.Prepare) -> str:
 
 
 def build(world: World, lv: LvUuid, copy: lv_tags.CopyTag,
-          lent: messages.Lent, size: units.Bytes, front: bool = False) -> None:
+          lent: messages.Lent, size: units.Bytes, front: bool = False,
+          written: bool = False) -> None:
     """Make a copy of what was lent, on this node or another.
 
     :param size: its own, which may be more than what was lent
+    :param written: whether somebody may still write what was lent
     :raises LoginFailed, SourceMismatch: if the lender cannot be reached
     """
+    skip = [] if written else holes.find(world, lv, lent)
     if lent.tag.local:
-        clones.build_here(world.host, lv, copy, lent.tag, size)
+        clones.build_here(world.host, lv, copy, lent.tag, size, skip=skip)
     else:
         clones.build(world.host, lv, (copy, lent.tag), lent.source, front,
-                     size)
+                     size, skip)
 
 
 def adopt(world: World, stack: state.Stack, row: rows.Row) -> None:

@@ -43,10 +43,13 @@ def relocate(world: World, row: rows.Row, peer: NodeName,
     chain.require_short(world, row, peer)
     room = find_room(world, row, peer)
     # Whatever would stop the seal is found before anything is made.
-    lender.check_sealable(world, row, purpose, peer)
+    stack = lender.check_sealable(world, row, purpose, peer)
     row = offer(world, row, peer, purpose)
     purpose = purpose.begun
     with undone(world, row):
+        if stack.data and stack.data.pool:
+            # What it has not written so far the copy will not read.
+            lender.seal(world, row, purpose, peer)
         path = prepare_there(world, row, room, purpose)
         lender.seal(world, row, purpose, peer)
         commit(world, row, room.pool, purpose)

@@ -30,6 +30,7 @@ from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.relocation import holes
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.relocation import pins
 from cinder_dmclone.relocation import room
@@ -154,6 +155,8 @@ def _lend(world: World, row: rows.Row, stack: Stack,
 def _build(world: World, row: rows.Row, stack: Stack,
            lent: messages.Lent) -> Stack:
     assert row.offer is not None
+    # Of what a server writes there are none.
+    skip = holes.find(world, row.offer.lv, lent)
     return clones.build_here(
         world.host, row.offer.lv, lv_tags.CopyTag(row.generation + 1, row.id),
-        lent.tag, lent.size, lv_tags.FrontTag(stack.known_as))
+        lent.tag, lent.size, lv_tags.FrontTag(stack.known_as), skip=skip)

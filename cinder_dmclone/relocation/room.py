@@ -2,8 +2,9 @@
 """What a node has room for: copies need their own size, and metadata.
 
 Where data is thin its room is that of the pool, and the metadata, which is
-not, has that of the volume group beside it. What has yet to arrive there of a
-copy is promised to it: holes are copied, too.
+not, has that of the volume group beside it. A copy needs its whole size there,
+and what has yet to arrive of it is promised to it, also if it has holes, which
+are not copied: a server may write them.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import questions
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import borrower
+from cinder_dmclone.relocation import holes
 from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.relocation import room
 from cinder_dmclone.service.base import Service
@@ -113,6 +114,11 @@ def show(service: Service, request: messages.Show) -> messages.Shown:
     return questions.show(service.host, request.lv)
 
 
+def find_holes(service: Service, request: messages.FindHoles) -> list[int]:
+    """What of an LV need not be copied; see ``relocation.holes``."""
+    return holes.pack(holes.here(service.host, request.lv, request.copy))
+
+
 def notify(service: Service, request: messages.Notify) -> None:
     """Look at a volume soon."""
     service.loop.enqueue(request.volume)
@@ -134,6 +140,7 @@ ANSWERS: dict[type[messages.AnyRequest],
     messages.Discard: discard,
     messages.Disconnect: connections.disconnect_here,
     messages.DisconnectSnapshot: views.disconnect_here,
+    messages.FindHoles: find_holes,
     messages.FindRoom: find_room,
     messages.Forget: forgetting.forget,
     messages.GiveUp: recovery.give_up,

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from typing import Iterable
+
+from oslo_log import log as logging
 
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
@@ -12,6 +15,7 @@ from cinder_dmclone.host.dm import bitmap
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host.dm import table
 from cinder_dmclone.host.iscsi import initiator
+from cinder_dmclone.host.thin_map import Range
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
@@ -22,6 +26,8 @@ from cinder_dmclone.stack.state import Stack
 from cinder_dmclone.sysfs import sessions
 from cinder_dmclone import units
 
+LOG = logging.getLogger(__name__)
+
 # At once of a metadata LV, and how often it is tried while a server writes.
 _READ_SIZE = 1 << 20
 _READS = 5
@@ -29,12 +35,14 @@ _READS = 5
 
 def build(host: Host, lv: LvUuid,
           tags: tuple[lv_tags.CopyTag, lv_tags.SourceTag],
-          source: initiator.Source, front: bool, size: units.Bytes) -> None:
+          source: initiator.Source, front: bool, size: units.Bytes,
+          skip: Iterable[Range] = ()) -> None:
     """Make a copy that can be read and written at once; nothing hydrates.
 
     :param tags: what the data LV says of itself
     :param front: whether a front of it is made
     :param size: its own, which may be more than the source's
+    :param skip: what the new LV shows by itself as its source does
     :raises LoginFailed, SourceMismatch: if the lender cannot be reached
     """
     _create(host, lv, size, *tags)
@@ -42,6 +50,7 @@ def build(host: Host, lv: LvUuid,
     stack = inspect.refresh(host, lv)
     _apply_source(host, stack, disk.devnum)
     stack = _apply_clone(host, stack)
+    _skip(host, stack, skip)
     if front:
         consumers.consume(host, stack, names.front(host.settings.host, lv))
     _format(host, stack)
@@ -49,17 +58,19 @@ def build(host: Host, lv: LvUuid,
 
 def build_here(host: Host, lv: LvUuid, copy: lv_tags.CopyTag,
                source: lv_tags.SourceTag, size: units.Bytes,
-               *others: lv_tags.Tag) -> Stack:
+               *others: lv_tags.Tag, skip: Iterable[Range] = ()) -> Stack:
     """Make a copy of an LV of this node, which lends to it already.
 
     Nobody uses it yet.
 
     :param size: its own
+    :param skip: see ``build``
     """
     _create(host, lv, size, copy, source, *others)
     stack = inspect.refresh(host, lv)
     _apply_source(host, stack, None)
     stack = _apply_clone(host, stack)
+    _skip(host, stack, skip)
     _format(host, stack)
     return inspect.refresh(host, lv)
 
@@ -77,6 +88,24 @@ def _create(host: Host, lv: LvUuid, size: units.Bytes, copy: lv_tags.CopyTag,
     # A login leaves a node record, which outlives a power cut: so must the
     # LV, which alone tells whose it is.
     flush_records(host)
+
+
+def _skip(host: Host, stack: Stack, ranges: Iterable[Range]) -> None:
+    """Copy nothing of regions that lie in a range with all they have.
+
+    Durable when the metadata is: after ``_format``.
+    """
+    region = host.settings.region_size
+    inside = [(first.round_up(region), units.Bytes(end // region * region))
+              for first, end in ranges]
+    whole = [(first, end) for first, end in inside if first < end]
+    if not whole:
+        return
+    try:
+        host.dm.take_as_copied(str(names.clone(stack.lv)), whole)
+    except exceptions.CommandFailed as error:
+        LOG.info('All of LV %(lv)s is copied: %(error)s',
+                 {'lv': stack.lv, 'error': error.msg})
 
 
 def _format(host: Host, stack: Stack) -> None:

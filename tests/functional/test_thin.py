@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import copy
 import typing
+import uuid
 
 from lab import look
 from tests.functional import base
 from tests.functional import environment
+from tests.functional import faults
 from tests.functional import test_snapshots
 
 if typing.TYPE_CHECKING:
+    from lab.attached import AttachedVolume
     from lab.lab import LabNode
 
 GROUP = look.GROUP
 POOL = f'{GROUP}-pool'
 BLOCKS = base.GIB // 4096
+# Of the pools, in blocks.
+CHUNK = (64 << 10) // 4096
 CONF = '/etc/cinder/cinder.conf'
+
+# How many blocks of a device are not zero.
+_NOT_ZERO = r'''
+import sys
+zeros, count = bytes(4096), 0
+with open(sys.argv[1], 'rb') as device:
+    while piece := device.read(1 << 20):
+        if piece.strip(b'\0'):
+            count += sum(piece[at:at + 4096] != zeros
+                         for at in range(0, len(piece), 4096))
+print(count)
+'''
 
 
 class ThinTestCase(test_snapshots.SnapshotTestCase):
@@ -24,34 +41,41 @@ class ThinTestCase(test_snapshots.SnapshotTestCase):
 
     # How large the pool is, in GiB of the lab's.
     pool = 12
+    # How many nodes have one.
+    count = 1
 
     def setUp(self) -> None:
         super().setUp()
+        self.thin = self.lab.nodes[:self.count]
         self.addCleanup(self._make_thick)
-        self.node1.run(f'lvcreate -qy --type thin-pool -n {POOL} -c 64k -Zy '
-                       f'-L {self.pool * self.gib}b {GROUP}')
+        for node in self.thin:
+            node.run(f'lvcreate -qy --type thin-pool -n {POOL} -c 64k -Zy '
+                     f'-L {self.pool * self.gib}b {GROUP}')
         self._start_thin()
 
     def _start_thin(self) -> None:
-        """Start cinder-volume on node 1, with thin volumes."""
-        self.node1.volume.kill()
-        self.node1.volume.configure()
-        self.node1.run(['sed', '-i', '/^\\[dmclone\\]/a '
-                        'dmclone_lvm_type = thin', CONF])
-        self.node1.volume.start()
-        self.node1.volume.wait_up()
-        self._wait_reporting([self.node1])
+        """Start cinder-volume where there are pools, with thin volumes."""
+        for node in self.thin:
+            node.volume.kill()
+            node.volume.configure()
+            node.run(['sed', '-i', '/^\\[dmclone\\]/a '
+                      'dmclone_lvm_type = thin', CONF])
+            node.volume.start()
+        for node in self.thin:
+            node.volume.wait_up()
+        self._wait_reporting(self.thin)
 
     def _make_thick(self) -> None:
         self.remove_volumes()
         try:
             self.wait('end of all volumes', lambda: not [
-                name for name in look.volumes(self.node1)
+                name for node in self.thin for name in look.volumes(node)
                 if name.startswith('volume-')])
         finally:
-            self.node1.volume.kill()
-            self.node1.run(f'lvremove -qfy {GROUP}/{POOL}', check=False)
-            self.start_services(self.node1)
+            for node in self.thin:
+                node.volume.kill()
+                node.run(f'lvremove -qfy {GROUP}/{POOL}', check=False)
+            self.start_services(*self.thin)
 
     def column(self, node: LabNode, name: str, column: str) -> str:
         """What LVM says of an LV."""
@@ -141,6 +165,121 @@ class ThinTest(ThinTestCase):
         self.release(at, self.node2)
         self.wait_complete(volume)
         self.assert_holds(image, at)
+
+
+class HolesTest(ThinTestCase):
+    """Both nodes have a pool."""
+
+    count = 2
+    # Parts of a volume that are written: together 5 percent of it.
+    parts = 10
+    part = BLOCKS // 200 // CHUNK * CHUNK
+
+    @environment.only_long
+    def test_holes_do_not_move(self) -> None:
+        volume, image = self._sparse()
+        sent = self._sent(self.node1)
+        at = self.attach(volume, self.node2)
+        # To read it now would fetch what is read once more.
+        self.wait_complete(volume)
+        sent = self._sent(self.node1) - sent
+        print(f'{self.id()}: {sent} bytes crossed the network for a volume '
+              f'of {self.gib}, {100 * sent / self.gib:.1f} percent')
+        self.assertLess(sent, self.gib * 7 // 100)
+        self.assertGreater(sent, self.parts * self.part * 4096)
+        self.assert_sparse(image, at, 0)
+        self.assert_takes(at, self.parts * self.part)
+        # Into the middle of each hole.
+        image.write(at, BLOCKS // self.parts // 2, self.parts,
+                    BLOCKS // self.parts)
+        self.assert_sparse(image, at, self.parts)
+        self.assert_takes(at, self.parts * (self.part + CHUNK))
+        self.detach(at)
+        at = self.attach(volume, self.node1)
+        image.write(at, BLOCKS - 5, 5)
+        self.assert_sparse(image, at, self.parts + 5)
+        self.wait_complete(volume)
+        self.assert_sparse(image, at, self.parts + 5)
+        self.assert_takes(at, self.parts * (self.part + CHUNK) + CHUNK)
+
+    @environment.only_long
+    def test_copies_on_a_node_and_a_reboot(self) -> None:
+        """Of a snapshot, of a volume, and where its server goes on."""
+        volume, image = self._sparse()
+        snapshot = self.snapshot(volume)
+        at = self.attach(volume, self.node1)
+        for one in (at, self.attach(self.born(snapshot_id=snapshot),
+                                    self.node1)):
+            self.assert_sparse(image, one, 0)
+            self.wait_complete(one.volume)
+            self.assert_sparse(image, one, 0)
+            self.assert_takes(one, self.parts * self.part)
+        self.detach(at)
+        self.freeze(self.node2, faults.COPYING)
+        at = self.attach(volume, self.node2)
+        self.wait_frozen(self.node2)
+        self.node2.reboot()
+        self.disarm(self.node2)
+        self._start_thin()
+        self.wait(at.path, lambda: self.node2.run(
+            ['test', '-e', at.path], check=False).code == 0)
+        self.assert_sparse(image, at, 0)
+        self.wait_complete(volume)
+        self.assert_sparse(image, at, 0)
+        self.assert_takes(at, self.parts * self.part)
+
+    @environment.only_long
+    def test_a_live_migration_copies_everything(self) -> None:
+        """Which is right, for its server writes all the while."""
+        volume, image = self._sparse()
+        server = str(uuid.uuid4())
+        at = self.attach(volume, self.node1,
+                         self.lab.reserve(volume, server))
+        there = self.lab.attach_at_once(volume, self.node2.number, server)
+        self.lab.complete(there.id)
+        image.write(at, BLOCKS // self.parts // 2, self.parts,
+                    BLOCKS // self.parts)
+        image.write(there, BLOCKS - 5, 5)
+        self.detach(at)
+        self.assert_sparse(image, there, self.parts + 5)
+        self.wait_complete(volume)
+        self.assert_sparse(image, there, self.parts + 5)
+        self.assert_takes(there, BLOCKS)
+
+    def _sparse(self) -> tuple[str, base.Image]:
+        """A detached volume on node 1, of which little was written."""
+        volume = self.volume(self.node1)
+        at = self.attach(volume, self.node1)
+        image = self.image()
+        for part in range(self.parts):
+            image.write(at, part * (BLOCKS // self.parts) // CHUNK * CHUNK,
+                        self.part)
+        self.assert_takes(at, self.parts * self.part)
+        self.detach(at)
+        return volume, image
+
+    def assert_sparse(self, image: base.Image, at: AttachedVolume,
+                      more: int) -> None:
+        """It has what was written, and zeros everywhere else.
+
+        :param more: blocks beside those of ``_sparse``
+        """
+        self.assertEqual('', image.blocks_difference(at))
+        found = at.node.run(['python3', '-c', _NOT_ZERO, at.path],
+                            timeout=base.LONG_SECONDS).stdout
+        self.assertEqual(self.parts * self.part + more, int(found))
+
+    def assert_takes(self, at: AttachedVolume, blocks: int) -> None:
+        """It takes so much of its pool."""
+        percent = self.column(at.node, f'volume-{self.row(at.volume).lv}',
+                              'data_percent')
+        self.assertAlmostEqual(100 * blocks / BLOCKS, float(percent),
+                               delta=0.02)
+
+    def _sent(self, node: LabNode) -> int:
+        """Bytes that a node has sent, to whomever."""
+        return sum(map(int, node.run(
+            'cat /sys/class/net/vec*/statistics/tx_bytes').stdout.split()))
 
 
 class FullPoolTest(ThinTestCase):

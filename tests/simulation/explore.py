@@ -95,6 +95,9 @@ def spec(name: str) -> Spec:
             return Spec(name, stories.BASE[story])
         case 'story', story, _:
             return Spec(name, stories.BASE[story], switch=STORY_SWITCH)
+        case 'slow', story, _:
+            return Spec(name, stories.BASE[story], switch=PAIR_SWITCH,
+                        slowness=PAIR_SLOWNESS)
         case 'crash', story, what, moment, victim, at:
             fault = faults.Fault(int(at), what, moment, int(victim),
                                  SECONDS.get(what, 20.0))

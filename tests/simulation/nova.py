@@ -224,6 +224,25 @@ class Nova:
                 self.scheduler.spawn(f'server on {server.node.host}',
                                      self._one, what, number)
 
+    def trickle(self) -> None:
+        """Write all, one after the other, over some time."""
+        server = self.server
+        if not server or not server.running:
+            raise Refused('no server to write')
+        self.writers += 1
+        self.scheduler.spawn(f'server on {server.node.host}', self._trickle,
+                             server)
+
+    def _trickle(self, server: server_module.Server) -> None:
+        try:
+            for number in range(len(self.truth.regions)):
+                if not server.running:
+                    return
+                server.write(number)
+                self.scheduler.sleep(0.1)
+        finally:
+            self.writers -= 1
+
     def write_some(self, numbers: typing.Iterable[int]) -> None:
         """Write these regions, one after the other."""
         for number in numbers:

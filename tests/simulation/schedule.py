@@ -30,6 +30,7 @@ from tests.simulation import stories
 from tests.simulation import teller
 from tests.simulation import truth as truth_module
 from tests.unit.fake import database
+from tests.unit.fake import storage
 
 Violation = truth_module.Violation
 
@@ -167,10 +168,14 @@ class Schedule:
             serves_the_full=story.serves_the_full)
         self.cloud.note = self._note
         self.cloud.slowness = self.spec.slowness
+        for node in self.cloud.nodes.values():
+            if node.host in story.thin:
+                node.group.pool = storage.POOL
         first = next(iter(self.cloud.nodes.values()))
         volume = self.cloud.create(first)
         self.cloud.tables.update(volume, multiattach=story.multiattach)
-        self.truth = truth_module.Truth(self.cloud, volume, first, REGIONS)
+        self.truth = truth_module.Truth(self.cloud, volume, first, REGIONS,
+                                        story.holes)
         lv = first.group.volumes[names.data_lv(LvUuid(volume))]
         lv.blocks = self.truth.first_data()
         lv.flush()

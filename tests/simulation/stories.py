@@ -24,6 +24,8 @@ class Story:
     :ivar serves_the_full: whether a server is served over iSCSI whose node
         has no room
     :ivar multiattach: whether both servers may have the volume at once
+    :ivar thin: the nodes whose volumes are thin
+    :ivar holes: regions of the volume that were never written
     """
 
     hosts: tuple[str, ...]
@@ -33,6 +35,8 @@ class Story:
     last: tuple[tuple[str, int], ...] = ()
     serves_the_full: bool = False
     multiattach: bool = False
+    thin: tuple[str, ...] = ()
+    holes: tuple[int, ...] = ()
 
     @property
     def goes_on(self) -> bool:
@@ -56,6 +60,13 @@ def base(text: str, *others: str, delete: bool = True) -> Story:
 def shared(text: str, *others: str) -> Story:
     """A story of two servers that have the volume at the same time."""
     return dataclasses.replace(base(text, *others), multiattach=True)
+
+
+def sparse(text: str, *others: str,
+           thin: tuple[str, ...] = ('a', 'b', 'c')) -> Story:
+    """A story of a volume with holes."""
+    return dataclasses.replace(base(text, *others), thin=thin,
+                               holes=(0, 3, 4, 6))
 
 
 # A node with other disks, or with room for little more than one volume.
@@ -166,6 +177,20 @@ BASE = {
                        'detach2, attach2 b, snap, detach2, snap, see'),
     'two behind': shared('snap, attach b, wait 30, attach2 a, see, part a b, '
                          'unsnap, detach2, detach'),
+    'thin': sparse('attach b'),
+    'thin here': sparse('attach a, wait 3, detach, attach b, fill, wait 3, '
+                        'detach, migrate a'),
+    'thin live': sparse('attach a, meet, live b success, wait 30, detach, '
+                        'attach a', 'meet, trickle'),
+    'thin chain': sparse('attach b, detach, attach c'),
+    'thin birth': sparse('birth a, attach a, wait 30, detach, birth b'),
+    'thin snap': sparse('snap, attach a, flush, wait 30, fill, detach, '
+                        'revert, attach b, fill, wait 3, detach, unsnap'),
+    'thin cut': sparse('attach a, cut, fill, flush, wait 30, detach, '
+                       'attach b, wait 3, detach',
+                       'wait 0, cut, wait 1, cut'),
+    'thin thick': sparse('attach b, wait 30, detach, attach a, wait 3',
+                         thin=('a',)),
     'forget': base('stray a, attach b, part a b, stray b, forget_all a, '
                    'forget_all b, detach, migrate a, forget_all b, snap, '
                    'attach b, forget_all a'),

@@ -78,6 +78,9 @@ class Teller:
     def _fill(self) -> None:
         self.first.fill()
 
+    def _trickle(self) -> None:
+        self.first.trickle()
+
     def _attach2(self, host: str) -> None:
         self.second.attach(self._place(host))
 

@@ -54,7 +54,11 @@ class Truth:
     """What is known about the data of one volume."""
 
     def __init__(self, cloud: cloud_module.Cloud, volume: VolumeId,
-                 node: cloud_module.Node, regions: int) -> None:
+                 node: cloud_module.Node, regions: int,
+                 holes: typing.Collection[int] = ()) -> None:
+        """
+        :param holes: regions that were never written
+        """
         self.cloud = cloud
         self.volume = volume
         # Whether it is the volume that servers use and faults are about;
@@ -79,12 +83,14 @@ class Truth:
         # LVs that the volume has left, and what they held then.
         self.left: dict[Location, list[str]] = {}
         self._number = 0
-        self.regions = [Region([f'{number}:0'], [node.name])
-                        for number in range(regions)]
+        self.regions = [
+            Region([storage.ZEROS if number in holes else f'{number}:0'],
+                   [node.name]) for number in range(regions)]
 
     def first_data(self) -> dict[int, str]:
         return {number: region.values[0]
-                for number, region in enumerate(self.regions)}
+                for number, region in enumerate(self.regions)
+                if region.values[0] != storage.ZEROS}
 
     @property
     def owner(self) -> Location:
@@ -264,9 +270,8 @@ class Truth:
             return self.unmanaged
         if self.unmanaged and tags:
             raise Violation('I5 left', f'{name} has tags: {tags}')
-        blocks = lv.durable if durable else lv.blocks
         for number in range(len(self.regions)):
-            self.check(number, blocks.get(number, storage.OLD), name, durable)
+            self.check(number, lv.read(number, durable), name, durable)
         return True
 
     def read_copies(self, where: Location, durable: bool) -> list[str]:
@@ -277,15 +282,15 @@ class Truth:
         copies = list(self._copies(where, durable))
         found = []
         for number in range(len(self.regions)):
-            blocks = next((blocks for blocks, hydrated in copies
-                           if hydrated is None or number in hydrated), None)
-            if blocks is None:
+            lv = next((lv for lv, hydrated in copies
+                       if hydrated is None or number in hydrated), None)
+            if lv is None:
                 raise Violation('I3 gone', f'{where}: region {number}')
-            found.append(blocks.get(number, storage.OLD))
+            found.append(lv.read(number, durable))
         return found
 
     def _copies(self, where: Location, durable: bool) -> (
-            typing.Iterator[tuple[dict[int, str],
+            typing.Iterator[tuple[storage.Volume,
                                   typing.Collection[int] | None]]):
         """The volume's LV and its lenders: content, and what counts of it.
 
@@ -299,12 +304,11 @@ class Truth:
             if lv is None:
                 raise Violation('I3 gone', f'{where}, which is needed, is '
                                 'gone')
-            blocks = lv.durable if durable else lv.blocks
             source = lv_tags.Tags.parse(tags).source
             if source is None:
-                yield blocks, None
+                yield lv, None
                 return
-            yield blocks, self._hydrated(node, where.lv, durable)
+            yield lv, self._hydrated(node, where.lv, durable)
             where = Location(source.node, source.lv)
 
     @staticmethod

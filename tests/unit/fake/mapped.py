@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 
 from cinder_dmclone.host.dm import status
 from cinder_dmclone.host.dm import table
 from cinder_dmclone.host.dm.table import Target
+from cinder_dmclone.host import thin_map
 from cinder_dmclone import units
 from tests.unit.fake import storage
 
@@ -67,6 +69,12 @@ class Mapped:
 
     def uses(self, devnum: str) -> bool:
         return devnum in self.below()
+
+    def take(self, ranges: typing.Iterable[thin_map.Range]) -> None:
+        """Take what was discarded of a clone for copied."""
+        for first, end in ranges:
+            self.copied.update(range(first // storage.REGION,
+                                     end // storage.REGION))
 
 
 def devices(target: table.Target) -> tuple[str | None, ...]:

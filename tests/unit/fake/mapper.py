@@ -10,7 +10,6 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import device
 from cinder_dmclone.host.dm import status
 from cinder_dmclone.host.dm import table
-from cinder_dmclone.host import thin_map
 from cinder_dmclone import names
 from cinder_dmclone import units
 from tests.unit.fake import mapped
@@ -240,15 +239,11 @@ class Mapper:
     def hide_discards(self, name: str) -> None:
         self.mapped[name].discards = False
 
-    def take_as_copied(self, name: str,
-                       ranges: typing.Iterable[thin_map.Range]) -> None:
+    def take_as_copied(self, name: str, ranges: typing.Any) -> None:
         clone = self.mapped[name]
         if clone.hydration or self.open_count(clone.devnum):
-            self._node.complain(f'{name}: a copy under way may write over '
-                                'what a server has written since')
-        clone.copied.update(*(range(
-            first // storage.REGION, end // storage.REGION)
-            for first, end in ranges))
+            self._node.complain(f'{name}: its copies may win over writes')
+        clone.take(ranges)
 
     def count_io(self, name: str) -> None:
         self.mapped[name].counts = True

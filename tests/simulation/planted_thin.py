@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes about what was never written, and need not be copied.
+
+See ``planted`` for those about a volume that moves.
+"""
+
+from __future__ import annotations
+
+from cinder_dmclone.location import Location
+from cinder_dmclone import names
+from cinder_dmclone.peers import messages
+from cinder_dmclone.relocation import borrower
+from cinder_dmclone.relocation import holes
+from cinder_dmclone.stack import clones
+from cinder_dmclone.stack import inspect
+from cinder_dmclone import units
+from tests.simulation import mistakes
+
+bug = mistakes.bug
+
+
+def _all_of(host, lv, copy):
+    """Whatever happens to it, and wherever the rest may be."""
+    data = inspect.refresh(host, lv).data
+    assert data
+    return holes.between(host.group.allocated(data, 1.0), data.size)
+
+
+def _unless_hydrating(host, lv, copy):
+    stack = inspect.refresh(host, lv)
+    return [] if stack.tags.source or stack.assembled else _all_of(
+        host, lv, copy)
+
+
+def _unless_written(host, lv, copy):
+    stack = inspect.refresh(host, lv)
+    return [] if stack.of_kind(*names.WRITERS) else _all_of(host, lv, copy)
+
+
+@bug('a copy for a live migration is told of holes', (borrower, 'build'),
+     where='slow/thin live', also=((holes, 'here', _unless_hydrating),))
+def _written(world, lv, copy, lent, size, front=False, written=False,
+             build=borrower.build):
+    build(world, lv, copy, lent, size, front)
+
+
+bug('what a server writes has holes', (holes, 'here'),
+    where='slow/thin cut')(_unless_hydrating)
+
+bug('what has not arrived at a lender is a hole', (holes, 'here'),
+    where='story/thin chain')(_unless_written)
+
+
+@bug('a copy that is not thin is told of holes', (holes, 'find'),
+     where='story/thin thick')
+def _thick(world, lv, lent):
+    return holes.unpack(world.peers.ask(
+        lent.lender.node, messages.FindHoles(
+            lent.lender.lv, Location(world.settings.node, lv))))
+
+
+@bug('a copy is told of holes when its server has it', (clones, '_format'),
+     where='story/thin', also=((clones, '_skip', lambda *rest: None),))
+def _late(host, stack, format_=clones._format):
+    format_(host, stack)
+    host.dm.take_as_copied(
+        str(names.clone(stack.lv)),
+        [(units.Bytes(0), host.settings.region_size)])
