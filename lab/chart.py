@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 from lab.figures import Figure
 
-_WIDTH, _LABEL, _NOTE = 900, 300, 250
+_WIDTH, _LABEL, _NOTE = 1040, 370, 290
 _ROW, _TOP = 26, 56
 # Times are better short, all else is better long.
 _SHORT = {'s', 'ms'}
