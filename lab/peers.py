@@ -10,7 +10,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from lab import config, figures
 from lab.figures import Aim, Figure, Load
@@ -82,79 +82,40 @@ class Connected:
     info: dict[str, Any]
 
 
-class Driver(Protocol):
-    """How hosts get at the volumes of a backend."""
+class Driver:
+    """How hosts get at the volumes of a backend.
 
-    name: str
+    :ivar name: of the backend; all but ours are logged in to by os-brick
+    """
 
-    def connect(self, volume: str, number: int) -> tuple[Connected, float]:
-        """Attach on a node; and the seconds until a server may use it."""
-
-    def disconnect(self, found: Connected) -> float:
-        """The seconds until it is detached."""
-
-
-class _Cinder:
-    """What is the same for all."""
-
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
-
-    def ask(self, volume: str, number: int) -> tuple[str, dict[str, Any]]:
-        """An attachment, and what its host is told."""
-        attachment = self.lab.reserve(volume)
-        return attachment, self.lab.connect(attachment, number)
-
-    def end(self, attachment: str) -> None:
-        self.lab.detach_volume(attachment)
-
-
-class Ours(_Cinder):
-    """A device is there when Cinder has answered."""
-
-    name = OURS
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.name = name
+        self._lab = lab
 
     def connect(self, volume: str, number: int) -> tuple[Connected, float]:
         """Attach on a node; and the seconds until a server may use it."""
-        begin = time.monotonic()
-        attachment, info = self.ask(volume, number)
+        begin, node = time.monotonic(), self._lab.nodes[number - 1]
+        attachment = self._lab.reserve(volume)
+        info = self._lab.connect(attachment, number)
         seconds = time.monotonic() - begin
-        self.lab.complete(attachment)
-        return Connected(attachment, self.lab.nodes[number - 1],
-                         info['device_path'], info), seconds
-
-    def disconnect(self, found: Connected) -> float:
-        """The seconds until it is detached."""
-        begin = time.monotonic()
-        self.end(found.attachment)
-        return time.monotonic() - begin
-
-
-class Iscsi(_Cinder):
-    """os-brick logs in."""
-
-    name = LVM
-
-    def connect(self, volume: str, number: int) -> tuple[Connected, float]:
-        """Attach on a node; and the seconds until a server may use it."""
-        begin = time.monotonic()
-        attachment, info = self.ask(volume, number)
-        seconds = time.monotonic() - begin
-        node = self.lab.nodes[number - 1]
-        more, path = self._brick(node, 'connect', info)
-        self.lab.complete(attachment)
+        # With ours it is there when Cinder has answered.
+        more, path = ((0.0, info['device_path']) if self.name == OURS
+                      else self._brick(node, 'connect', info))
+        self._lab.complete(attachment)
         return Connected(attachment, node, str(path), info), seconds + more
 
     def disconnect(self, found: Connected) -> float:
         """The seconds until it is detached."""
-        seconds, _ = self._brick(found.node, 'disconnect', found.info)
+        seconds = 0.0
+        if self.name != OURS:
+            seconds, _ = self._brick(found.node, 'disconnect', found.info)
         begin = time.monotonic()
-        self.end(found.attachment)
+        self._lab.detach_volume(found.attachment)
         return seconds + time.monotonic() - begin
 
     def _brick(self, node: LabNode, verb: str, info: dict[str, Any]
                ) -> tuple[float, str | None]:
-        out = node.run([f'{self.lab.venv}/bin/python', '-W', 'ignore', '-c',
+        out = node.run([f'{self._lab.venv}/bin/python', '-W', 'ignore', '-c',
                         _BRICK, verb, json.dumps(info)], timeout=300).stdout
         seconds, path = json.loads(out.splitlines()[-1])
         return float(seconds), path
@@ -168,7 +129,7 @@ class Peers:
         self._lab = lab
         self._times = times
         self._say = say
-        self._drivers: tuple[Driver, ...] = Ours(lab), Iscsi(lab)
+        self._drivers = [Driver(lab, name) for name in (OURS, LVM)]
 
     def run(self) -> list[Figure]:
         """Both comparisons."""
