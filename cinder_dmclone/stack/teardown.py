@@ -39,6 +39,10 @@ def dismantle(host: Host, stack: Stack) -> None:
     _disassemble(host, stack, host.initiator.logout)
     if stack.meta:
         host.meta_group.remove(stack.meta.name)
+        if host.meta_group.name != host.group.name:
+            # The data LV may go next: metadata that a power cut brings back
+            # without it would be a riddle to an operator.
+            host.meta_group.flush()
 
 
 def _disassemble(host: Host, stack: Stack,

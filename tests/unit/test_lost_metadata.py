@@ -11,6 +11,7 @@ from cinder_dmclone import names
 from cinder_dmclone import preflight
 from cinder_dmclone.reconcile import activation
 from tests.unit import base
+from tests.unit.fake import ports
 
 
 class LostMetadataTest(base.CloudTestCase):
@@ -100,6 +101,27 @@ class LostMetadataTest(base.CloudTestCase):
         self.cloud.settle()
         for node in (self.a, self.b):
             self.assert_clean(node, set())
+
+    def test_a_power_cut_does_not_bring_it_back_alone(self) -> None:
+        """Though LVM flushes neither group, and only one may be durable."""
+        def refuse(call: ports.Call) -> None:
+            if (call.port, call.method) == ('rows', 'commit'):
+                raise exceptions.RowChanged(volume=self.volume,
+                                            step='commit', reason='')
+
+        def cut(call: ports.Call) -> None:
+            if (call.node, call.port, call.method) == (
+                    self.b.name, 'group', 'remove'):
+                self.b.group.flush()
+                self.b.lose_power()
+        self.cloud.before, self.cloud.after = refuse, cut
+        with self.assertRaises(exceptions.RowChanged):
+            self.relocated()
+        self.assertFalse(self.b.up)
+        self.cloud.before = self.cloud.after = lambda call: None
+        self.cloud.restart()
+        self.cloud.settle()
+        self.assert_clean(self.b, set())
 
     def test_what_a_living_volume_has_lost_is_kept(self) -> None:
         """The metadata tells which data was there."""
