@@ -93,7 +93,8 @@ class BaseTest(unittest.TestCase):
         wanted = {'two hydrating': ['it hydrates'],
                   'two served': ['it hydrates'],
                   'two offered': ['live-migrated', 'does not have'],
-                  'two snap': ['several servers have it']}
+                  'two snap': ['several servers have it'],
+                  'two cut': ['several servers have it']}
         for story, told in stories.BASE.items():
             if not told.multiattach:
                 continue
