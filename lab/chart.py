@@ -20,9 +20,11 @@ _FONT = 'font-family="sans-serif" font-size="12"'
 def ratios(figures: Sequence[Figure], title: str) -> str:
     """An SVG with the median of each ratio, and the pairs it is made of.
 
-    :param figures: those that are no ratio are left out
+    :param figures: those that are no ratio, or have been divided by 0, are
+        left out
     """
-    shown = [figure for figure in figures if figure.of]
+    shown = [figure for figure in figures
+             if figure.of and all(map(math.isfinite, figure.pairs()))]
     least, most = _limits(shown)
     height = _TOP + _ROW * len(shown) + 12
 

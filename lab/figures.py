@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 import statistics
 from collections.abc import Sequence
@@ -41,11 +42,14 @@ class Figure:
     of: tuple[str, str] | None = None
 
     def pairs(self) -> list[float]:
-        """The ratio of each pair of measurements; none if it is no ratio."""
+        """The ratio of each pair of measurements; none if it is no ratio.
+
+        It is infinite where the second of a pair is 0.
+        """
         if not self.of:
             return []
         above, below = (self.samples[name] for name in self.of)
-        return [first / second
+        return [first / second if second else math.inf
                 for first, second in zip(above, below, strict=True)]
 
     @property
@@ -58,6 +62,9 @@ class Figure:
     def as_json(self) -> dict[str, Any]:
         """The figure for a file."""
         found = dataclasses.asdict(self)
+        if math.isinf(self.value):
+            # JSON has no number for it; the samples tell.
+            found['value'] = None
         if self.aim:
             found['aim'] = str(self.aim)
             found['met'] = self.aim.met(self.value)

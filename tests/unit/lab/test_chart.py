@@ -35,6 +35,10 @@ class ChartTest(unittest.TestCase):
                 self.assertEqual(chart._BETTER, circle.attrib['fill'])
                 self.assertEqual(chart._WORSE, other.attrib['fill'])
 
+    def test_what_was_divided_by_nothing_is_left_out(self) -> None:
+        figure = figures.ratio('x', 'a', 'b', {'a': [1.0], 'b': [0.0]}, 's')
+        self.assertNotIn('circle', chart.ratios([figure], 'x'))
+
     def test_all_is_within_the_picture(self) -> None:
         for circle in self.drawn('s', 0.0004, 12345):
             self.assertGreater(float(circle.attrib['cx']), chart._LABEL)

@@ -23,6 +23,13 @@ class RatioTest(unittest.TestCase):
         self.assertEqual([0.25, 0.5], found.pairs())
         self.assertEqual([], figures.Figure('y', 1).pairs())
 
+    def test_what_did_not_move_at_all(self) -> None:
+        found = figures.ratio('x', 'a', 'b', {
+            'a': [4.0], 'b': [0.0]}, 'MiB/s', figures.Aim(2))
+        self.assertEqual('aim >= 2: met', found.verdict)
+        self.assertIn('inf', figures.table([found])[0])
+        self.assertIsNone(found.as_json()['value'])
+
     def test_samples_must_be_pairs(self) -> None:
         with self.assertRaises(ValueError):
             figures.ratio('x', 'a', 'b', {'a': [1.0], 'b': [1.0, 2.0]}, 's')
