@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from lab import (account, chart, crowd, entry, figures, install, kernel, logs,
+from lab import (account, chart, crowd, entry, figures, install, kernel,
                  peers, races, scheduling, virtualenv)
 from lab.account import Cost
 from lab.attached import AttachedVolume
@@ -224,17 +224,9 @@ def _run(args: argparse.Namespace) -> int:
               backend={'volume_clear': 'none'},
               default={'service_down_time': 300}, size=_SIZE,
               beside=peers.BACKENDS if args.peers else None)
-    lab.start()
-    try:
+    with entry.running(lab):
         found = _measure(lab, times, args)
         release = lab.nodes[-1].run('uname -r').stdout.strip()
-    except Exception:
-        with entry.undisturbed():
-            logs.keep(lab.directory)
-        raise
-    finally:
-        with entry.undisturbed():
-            lab.stop()
     print(f'Linux {release}, user-mode; medians of {times}; '
           f'{time.monotonic() - begin:.0f} s')
     _tell(args, found, times, kernel=release)

@@ -6,12 +6,16 @@ import contextlib
 import signal
 import subprocess
 import sys
+import typing
 from collections.abc import Callable, Iterator
 
-from lab import install, remains, virtualenv
+from lab import install, logs, remains, virtualenv
 from lab.errors import LabError
 from lab.processes import ENDING
 from lab.show import Failure
+
+if typing.TYPE_CHECKING:
+    from lab.lab import Lab
 
 
 def lab_name(kind: str) -> str:
@@ -65,3 +69,18 @@ def undisturbed() -> Iterator[None]:
     finally:
         for number, handler in zip(ENDING, before):
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def running(lab: Lab) -> Iterator[None]:
+    """A lab that is up meanwhile; its logs are kept if something fails."""
+    lab.start()
+    try:
+        yield
+    except Exception:
+        with undisturbed():
+            logs.keep(lab.directory)
+        raise
+    finally:
+        with undisturbed():
+            lab.stop()

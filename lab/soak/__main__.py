@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from lab import entry, install, kernel, logs, virtualenv
+from lab import entry, install, kernel, virtualenv
 from lab.lab import FAULTY_DRIVER, Lab
 from lab.show import Failure, expect
 from lab.soak import growth, model
@@ -66,16 +66,8 @@ def _run(args: argparse.Namespace) -> int:
     lab = Lab(args.name, nodes=_NODES, driver=FAULTY_DRIVER,
               backend={'volume_clear': 'none', 'lab_gib': model.GIB},
               default={'rpc_response_timeout': 100})
-    lab.start()
-    try:
+    with entry.running(lab):
         return _soak(args, lab, journal)
-    except Exception:
-        with entry.undisturbed():
-            logs.keep(lab.directory)
-        raise
-    finally:
-        with entry.undisturbed():
-            lab.stop()
 
 
 def _soak(args: argparse.Namespace, lab: Lab, journal: Journal) -> int:
