@@ -67,8 +67,13 @@ class NotForgotten(DMCloneException):
 
 
 class NotReleased(DMCloneException):
-    message = ("The loans of LV %(lv)s on %(node)s are not ended: %(reason)s. "
-               "Nothing was changed.")
+    message = ("LV %(lv)s on %(node)s is not released: %(reason)s. Nothing "
+               "was changed.")
+
+
+class NotUndone(DMCloneException):
+    message = ("What was decided about LV %(lv)s on %(node)s stands: "
+               "%(reason)s. Nothing was changed.")
 
 
 class NotGivenUp(DMCloneException):

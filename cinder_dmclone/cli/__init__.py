@@ -18,10 +18,10 @@ from cinder_dmclone import version
 _COMMANDS = {
     'activate': "Bring the node's volumes up from its disks alone; run it at "
                 'boot, before nova-compute.',
-    'adopt': 'Make a logical volume of this node the volume that its tags '
-             'say it is, against the database, which is older or has another '
-             'name of this node. Run it while cinder-volume is stopped on '
-             'all nodes that the volume was on.',
+    'adopt': 'Make a logical volume of this node the volume, or the snapshot, '
+             'that its tags say it is, against the database, which is older, '
+             'was changed, or has another name of this node. Run it while '
+             'cinder-volume is stopped on all nodes that the volume was on.',
     'check': 'Tell what this node lacks, and what mends it, in one line '
              'each; change nothing. A line that begins with "note:" is about '
              'what only you can decide, and does not count.',
@@ -46,9 +46,10 @@ _COMMANDS = {
     'recover': 'Go back to what a volume was before its last move: the node '
                'that it is on is lost, and with it all that was written '
                'since. Refused while that node answers.',
-    'release': 'End the loans of a logical volume of this node to nodes that '
-               'are lost, and will never say that they need it no more. '
-               'Refused while such a node answers and has what borrows.',
+    'release': 'Keep a logical volume of this node no more for nodes that '
+               'are lost, and will never say that they need it no more, nor '
+               'for snapshots that the database does not know. Refused while '
+               'such a node answers and has what borrows.',
     'repair-group': 'Make a volume group that LVM does not find, after a '
                     'power cut, what it was one change before. Run it while '
                     'cinder-volume is stopped.',
@@ -94,8 +95,12 @@ def _parser() -> argparse.ArgumentParser:
         '--parallel', type=number, default=2, metavar='N', help='so many '
         'volumes are read from this node at a time, at most (2)')
     _add_decision(commands.choices['adopt'], 'LV', 'its UUID')
-    _add_decision(commands.choices['forget'], 'LV', 'its UUID')
-    _add_decision(commands.choices['give-up'])
+    _add_decision(commands.choices['forget'], 'LV', 'its UUID').add_argument(
+        '--undo', action='store_true', help='keep one that was forgotten: a '
+        'volume or a snapshot needs it after all')
+    _add_decision(commands.choices['give-up']).add_argument(
+        '--undo', action='store_true', help='wait for what has not arrived '
+        'again: the lender is back')
     _add_decision(commands.choices['recover']).add_argument(
         '--from-lender', action='store_true', required=True,
         help='from the copy that the lender has')

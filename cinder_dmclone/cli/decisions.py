@@ -35,7 +35,7 @@ CONF = cfg.CONF
 _BUS_SECONDS = 5.0
 
 _Request = (messages.TakeBack | messages.GiveUp | messages.Forget
-            | messages.Release)
+            | messages.Release | messages.Undo)
 # Whom to ask for it, and the request but for its record.
 _Asked = tuple[World, NodeName, typing.Callable[[str], _Request]]
 
@@ -57,7 +57,9 @@ def run(arguments: argparse.Namespace, worlds: typing.Sequence[World]) -> int:
     :returns: 0, 1 if a node refuses, 2 if it could not be asked
     """
     try:
-        world, node, request = _FIND[arguments.command](arguments.of, worlds)
+        find = (_UNDO if getattr(arguments, 'undo', False) else _FIND)[
+            arguments.command]
+        world, node, request = find(arguments.of, worlds)
         require_up(world, node)
         plan = ask(world, node, request(''))
     except exceptions.PeerRefused as error:
@@ -123,6 +125,17 @@ def _release(lv: str, worlds: typing.Sequence[World]) -> _Asked:
         lambda record: messages.Release(LvUuid(lv), record))
 
 
+def _keep(lv: str, worlds: typing.Sequence[World]) -> _Asked:
+    world = with_lv(LvUuid(lv), worlds)
+    return world, world.settings.node, (
+        lambda record: messages.Undo(LvUuid(lv), record))
+
+
+def _wait_again(volume: str, worlds: typing.Sequence[World]) -> _Asked:
+    world, row = _find(VolumeId(volume), worlds)
+    return world, row.node, lambda record: messages.Undo(row.lv, record)
+
+
 def with_lv(lv: LvUuid, worlds: typing.Sequence[World]) -> World:
     """The backend of this node that has an LV."""
     for world in worlds:
@@ -134,6 +147,7 @@ def with_lv(lv: LvUuid, worlds: typing.Sequence[World]) -> World:
 _FIND: dict[str, typing.Callable[[str, typing.Sequence[World]], _Asked]] = {
     'forget': _forget, 'give-up': _give_up, 'recover': _recover,
     'release': _release}
+_UNDO = {'forget': _keep, 'give-up': _wait_again}
 COMMANDS = frozenset(_FIND)
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ``snapshots`` row: which LV a snapshot is.
 
-Two changes exist: *pin*, alone or with the commit of a cut, and *rule out*,
-after which a pin that is still on its way to the database cannot be made.
+Three changes exist: *pin*, alone or with the commit of a cut; *rule out*,
+after which a pin that is still on its way to the database cannot be made; and
+*adopt*, of one of which the database is wrong.
 Rows are found by their ids, or by that of the volume.
 """
 
@@ -182,6 +183,18 @@ class SnapshotStore:
         self._swap(snapshot, snapshot.volume, changes.Change(found, (
             found.id == snapshot.id, found.provider_id.is_(None)), {
                 'provider_id': str(NEVER)}))
+
+    def adopt(self, snapshot: SnapshotRow, at: Location) -> None:
+        """Make an LV the snapshot, whatever its row says.
+
+        :raises RowChanged: if that says something else by now
+        :raises DatabaseAway: if the outcome is not known
+        """
+        found = models.Snapshot
+        self._swap(snapshot, snapshot.volume, changes.Change(found, (
+            found.id == snapshot.id, found.status == snapshot.status,
+            conditions.expects(found.provider_id, snapshot.provider_id)), {
+                'provider_id': str(PinRecord(PINNED, at))}))
 
     def _swap(self, snapshot: SnapshotRow, volume: VolumeId,
               change: changes.Change) -> None:

@@ -386,6 +386,21 @@ class Release(Request[Plan]):
 
 
 @dataclasses.dataclass(frozen=True)
+class Undo(Request[Plan]):
+    """Take back that an LV of yours was forgotten, or its lender given up.
+
+    It takes the lock of the volume that the LV is of.
+
+    :ivar record: as in ``TakeBack``
+    """
+
+    part = 1.0
+
+    lv: LvUuid
+    record: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Leave(Request[NodeName]):
     """Move a volume that nobody uses to another node; which that is."""
 

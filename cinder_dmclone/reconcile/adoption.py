@@ -15,8 +15,12 @@ from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone import units
 
 
-def why_not(facts: Facts) -> str:
-    """Why an LV is not made the volume; empty if it may be."""
+def why_not(facts: Facts, mistaken: bool = False) -> str:
+    """Why an LV is not made the volume; empty if it may be.
+
+    :param mistaken: whether the node that the row names works, and has no
+        such LV: that is no former name of this one
+    """
     stack, row = facts.stack, facts.row
     own = stack.tags.own
     if stack.data is None:
@@ -45,22 +49,31 @@ def why_not(facts: Facts) -> str:
         return (f'it has generation {own.generation} of the volume, the row '
                 f'{row.generation}')
     if own.generation == row.generation:
-        return _why_not_renamed(facts)
+        return _why_not_renamed(facts, mistaken)
     return ''
 
 
-def _why_not_renamed(facts: Facts) -> str:
+def _why_not_renamed(facts: Facts, mistaken: bool) -> str:
     """Likewise, of one that differs from what the row names by its node."""
     row, tags = facts.row, facts.stack.tags
     assert row is not None
     if row.lv != facts.stack.lv:
         return (f'the row names another LV of the same generation, '
                 f'{row.owner}')
-    if row.source or row.offer or tags.source or tags.lent or tags.snaps:
+    if row.offer or not mistaken and (
+            row.source or tags.source or tags.lent or tags.snaps):
         # Others know it by the former name, and it them.
         return (f'others know it as one of {row.node}: it hydrates, or others '
                 'need it. Give the node that name until that has ended')
     return ''
+
+
+def renamed(facts: Facts) -> bool:
+    """Whether the row differs from what an LV says by its node only."""
+    row, own = facts.row, facts.stack.tags.own
+    return bool(row and own and not row.unreadable and not facts.home
+                and own.generation == row.generation
+                and row.lv == facts.stack.lv)
 
 
 def record(facts: Facts) -> ProviderId:
@@ -72,11 +85,15 @@ def record(facts: Facts) -> ProviderId:
     return ProviderId(own.generation, facts.stack.tags.hydrates_from)
 
 
-def concerned(facts: Facts) -> set[NodeName]:
-    """The other nodes that may take what they have for the volume."""
+def concerned(facts: Facts, mistaken: bool = False) -> set[NodeName]:
+    """The other nodes that may take what they have for the volume.
+
+    :param mistaken: see ``why_not``; what is older than the row's generation
+        no node takes for it
+    """
     row = facts.row
     assert row is not None
-    places = (row.owner, row.source, row.offer)
+    places = () if mistaken else (row.owner, row.source, row.offer)
     lent = {tag.node for tag in facts.stack.tags.lent
             if tag.volume == row.id}
     return ({place.node for place in places if place} | lent) - {facts.node}

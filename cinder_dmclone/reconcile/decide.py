@@ -92,7 +92,11 @@ def _forgotten(facts: Facts) -> Decision:
             row.owner, row.source, row.offer)):
         return Decision(Verdict.REPORT, 'it was forgotten by an operator, and '
                         f'the row of volume {row.id} names it')
-    if facts.rivals or facts.stack.tags.lent or pins.any_stands(facts):
+    if row and not row.deleted and (
+            row.generation < facts.stack.tags.generation):
+        return Decision(Verdict.REPORT, 'it was forgotten by an operator, and '
+                        f'may be newer than volume {row.id}')
+    if facts.rivals or facts.stack.tags.lent or pins.any_known(facts):
         return Decision(Verdict.REPORT, 'it was forgotten by an operator, and '
                         'others need it')
     return Decision(Action.ERASE, 'it was forgotten by an operator')

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from cinder.objects.fields import SnapshotStatus
 
+from cinder_dmclone.database.snapshots import SnapshotRow
 from cinder_dmclone import names
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
@@ -54,9 +55,25 @@ def standing(facts: Facts, tag: lv_tags.SnapTag) -> Decision | None:
     return Decision(Verdict.REST)
 
 
-def any_stands(facts: Facts) -> bool:
-    """Whether a snapshot needs this LV, or may."""
-    return any(standing(facts, tag) for tag in facts.stack.tags.snaps)
+def any_known(facts: Facts) -> bool:
+    """Whether a snapshot that the database knows needs this LV, or may.
+
+    Others count until an operator has decided that nobody misses the LV.
+    """
+    return any(tag.snapshot in facts.snapshots and standing(facts, tag)
+               for tag in facts.stack.tags.snaps)
+
+
+def misplaced(facts: Facts) -> list[SnapshotRow]:
+    """The snapshots that it is by its tags alone, and could be.
+
+    Their rows say that they are another LV, or nothing.
+    """
+    found = [facts.snapshots.get(tag.snapshot)
+             for tag in facts.stack.tags.snaps]
+    return [row for row in found if row and not row.deleted
+            and not row.unreadable and row.status not in _UNMADE
+            and (row.record is None or row.at and row.at != facts.here)]
 
 
 def ended(facts: Facts) -> Decision | None:

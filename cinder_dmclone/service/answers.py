@@ -28,6 +28,7 @@ from cinder_dmclone.service import migrate
 from cinder_dmclone.service import recovery
 from cinder_dmclone.service import releasing
 from cinder_dmclone.service import snapshots
+from cinder_dmclone.service import undoing
 from cinder_dmclone.service import views
 from cinder_dmclone import units
 
@@ -144,6 +145,7 @@ ANSWERS: dict[type[messages.AnyRequest],
     messages.FindRoom: find_room,
     messages.Forget: forgetting.forget,
     messages.GiveUp: recovery.give_up,
+    messages.Undo: undoing.undo,
     messages.HandOver: hand_over,
     messages.Identify: identify,
     messages.Leave: migrate.leave,

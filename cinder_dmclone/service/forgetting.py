@@ -41,6 +41,7 @@ def forget(service: Service, request: messages.Forget) -> messages.Plan:
             does=f'LV {names.data_lv(request.lv)} on {service.node} is '
             f'deleted. It was kept because {decision.why}.',
             gives_up=[f'the {known.stack.data.size} bytes that it has',
+                      *_told_wrongly(known),
                       *(f'what it says of itself: {tag}' for tag in tags)],
             record=f'{decision.why} {tags}')
         if request.record and not forgotten:
@@ -70,13 +71,30 @@ def _why_not(decision: Decision, known: observed.Facts) -> str:
                 f'({decision.why or decision.step.value})')
     if stack.unreadable:
         return stack.unreadable
-    if row and row.generation < stack.tags.generation:
+    if row and row.unreadable:
+        return row.unreadable
+    if row and not row.deleted and (
+            row.generation < stack.tags.generation):
         return f'it may be newer than the volume: {decision.why}'
-    if stack.tags.lent or pins.any_stands(known):
+    if stack.tags.lent or pins.any_known(known):
         return f'others may need it: {decision.why}'
     held = [name for name in stack.devices if stack.is_held(name)
             and name.kind in names.CONSUMERS]
     return f'{held[0]} is in use' if held else ''
+
+
+def _told_wrongly(known: observed.Facts) -> list[str]:
+    """What is lost if the database is the wrong one, a line each."""
+    row, tags = known.row, known.stack.tags
+    lines = [f'snapshot {tag.snapshot} of volume {tag.volume}, of which the '
+             'database knows nothing' for tag in tags.snaps
+             if tag.snapshot not in known.snapshots]
+    if row and row.deleted and row.generation < tags.generation:
+        lines.append(
+            f'what volume {row.id} was at generation {tags.generation}: it '
+            f'was deleted at generation {row.generation}, by a database that '
+            'had gone back in time')
+    return lines
 
 
 def _refusal(service: Service, lv: LvUuid,

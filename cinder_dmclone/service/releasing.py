@@ -1,55 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loan whose borrower will never say that it is done: its node is lost."""
+"""An LV is kept for those who will never say that they need it no more.
+
+Such are borrowers on a node that is lost, and snapshots that the database
+does not know, or knows as another LV.
+"""
 
 from __future__ import annotations
 
+import typing
+
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile import observed
+from cinder_dmclone.reconcile import questions
 from cinder_dmclone.relocation import lender
+from cinder_dmclone.relocation import pins
 from cinder_dmclone.relocation import recovery
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 
+_Tag = lv_tags.LoanTag | lv_tags.SnapTag
+_Found = typing.TypeVar('_Found', lv_tags.LoanTag, lv_tags.SnapTag)
+
 
 def release(service: Service, request: messages.Release) -> messages.Plan:
-    """Lend an LV of this node no more to those who are lost.
+    """Keep an LV of this node no more for those who are lost.
 
     The reconciler then decides about it as about any other.
 
-    :raises NotReleased: if all that it was lent to may need it, or if an
+    :raises NotReleased: if all that it is kept for may need it, or if an
         operator has agreed to something else
     """
     volume = inspect.refresh(service.host, request.lv).volume
     with service.locked(volume, messages.Lock.SHORT):
         _, known = service.loop.judge(request.lv, volume)
         lost = _lost(service, known)
+        lent = _of(lv_tags.LoanTag, lost)
+        snaps = _of(lv_tags.SnapTag, lost)
         plan = messages.Plan(
-            does=f'LV {names.data_lv(request.lv)} on {service.node} is lent '
-            'no more to ' + ' and '.join(str(tag.borrower) for tag in lost)
-            + ', which must be off, and stay off. ' + _then(known),
-            gives_up=[_given_up(known, tag) for tag in lost],
+            does=' '.join((*_told(service, known, lent, snaps),
+                           _then(known))),
+            gives_up=[*(_given_up(known, tag) for tag in lent),
+                      *(f'snapshot {tag.snapshot} of volume {tag.volume}, '
+                        f'{tag.size} bytes' for tag in snaps)],
             record=' '.join(map(lv_tags.print_tag, lost)))
         if request.record:
             if request.record != plan.record:
                 raise _refusal(service, request.lv, 'it is not as it was when '
                                'that was agreed to')
-            for tag in lost:
+            for tag in lent:
                 # One that is past takes the place of one before it.
                 stack = inspect.refresh(service.host, request.lv)
                 lender.revoke_loan(service.world, stack, tag,
                                    _went_on(known, tag))
+            for snap in snaps:
+                pins.forget(service.world, request.lv, snap)
     service.loop.enqueue(request.lv)
     return plan
 
 
-def _lost(service: Service, known: observed.Facts
-          ) -> tuple[lv_tags.LoanTag, ...]:
-    """The loans that may be ended.
+def _of(kind: type[_Found], tags: typing.Iterable[_Tag]) -> list[_Found]:
+    return [tag for tag in tags if isinstance(tag, kind)]
+
+
+def _lost(service: Service, known: observed.Facts) -> tuple[_Tag, ...]:
+    """The loans and snapshots that may be ended.
 
     :raises NotReleased: if there is none
     """
@@ -61,9 +81,9 @@ def _lost(service: Service, known: observed.Facts
         reason = stack.unreadable
     elif known.rivals:
         reason = 'several volumes claim it'
-    elif not stack.tags.lent:
-        reason = 'it is lent to nobody'
-    elif row and not known.home and not row.unreadable and (
+    elif not (stack.tags.lent or stack.tags.snaps):
+        reason = 'it is lent to nobody, and no snapshot'
+    elif row and not known.home and not (row.unreadable or row.deleted) and (
             row.generation < stack.tags.generation):
         reason = ('it may be newer than the volume: the database may have '
                   'gone back in time')
@@ -73,8 +93,10 @@ def _lost(service: Service, known: observed.Facts
                   'the wrong one')
     if reason:
         raise _refusal(service, stack.lv, reason)
-    needed = {tag: _why_needed(service, known, tag)
-              for tag in stack.tags.lent}
+    needed: dict[_Tag, str] = {
+        tag: _why_needed(service, known, tag) for tag in stack.tags.lent}
+    needed |= {tag: _why_pinned(service, known, tag)
+               for tag in stack.tags.snaps}
     lost = tuple(tag for tag, why in needed.items() if not why)
     if not lost:
         raise _refusal(service, stack.lv, '; '.join(needed.values()))
@@ -102,6 +124,50 @@ def _why_needed(service: Service, known: observed.Facts,
     return recovery.comes_back(service.world, tag.borrower)
 
 
+def _why_pinned(service: Service, known: observed.Facts,
+                tag: lv_tags.SnapTag) -> str:
+    """Why a snapshot is not ended whatever an operator says."""
+    row, stack = known.snapshots.get(tag.snapshot), known.stack
+    if known.row and known.row.unreadable:
+        return known.row.unreadable
+    if known.row and known.home and (
+            known.row.generation < stack.tags.generation):
+        return ('the database has gone back in time, and may have known '
+                f'snapshot {tag.snapshot} before')
+    own = stack.tags.own
+    if not (known.home or stack.tags.past or own and any(
+            loan.volume == own.volume for loan in stack.tags.lent)):
+        # Without the database it would be taken for the volume.
+        return ('where its volume went is not known: if nobody misses it, '
+                '"cinder-dmclone forget"')
+    if row is None:
+        return ''
+    if row.unreadable:
+        return row.unreadable
+    if row.deleted or row.at is None:
+        return (f'the driver itself knows what is to become of snapshot '
+                f'{tag.snapshot}, which is {row.status}')
+    if row.at == known.here:
+        return f'it is snapshot {tag.snapshot}, as its row says'
+    return _why_not_there(service, tag, row.at)
+
+
+def _why_not_there(service: Service, tag: lv_tags.SnapTag,
+                   place: Location) -> str:
+    """Why a snapshot may not be what its row says; empty if that is there."""
+    try:
+        shown = (questions.show(service.host, place.lv)
+                 if place.node == service.node
+                 else service.world.peers.ask(place.node,
+                                              messages.Show(place.lv)))
+    except (exceptions.PeerUnreachable, exceptions.PeerRefused) as error:
+        return error.msg.rstrip('.')
+    if shown.state is not messages.LvState.MISSING:
+        return ''
+    return (f'its row says that snapshot {tag.snapshot} is {place}, which is '
+            'not there: if it is this LV, "cinder-dmclone adopt"')
+
+
 def _went_on(known: observed.Facts, tag: lv_tags.LoanTag
              ) -> lv_tags.PastTag | None:
     """What keeps an LV from being taken for the volume that has left it."""
@@ -109,6 +175,22 @@ def _went_on(known: observed.Facts, tag: lv_tags.LoanTag
     if known.home or own is None or tag.volume != own.volume:
         return None
     return lv_tags.PastTag(tag.generation, tag.volume, tag.node, tag.lv)
+
+
+def _told(service: Service, known: observed.Facts,
+          lent: typing.Sequence[lv_tags.LoanTag],
+          snaps: typing.Sequence[lv_tags.SnapTag]) -> typing.Iterator[str]:
+    """What is ended, a sentence each."""
+    name = f'LV {names.data_lv(known.stack.lv)} on {service.node}'
+    if lent:
+        yield (f'{name} is lent no more to '
+               + ' and '.join(str(tag.borrower) for tag in lent)
+               + ', which must be off, and stay off.')
+    for tag in snaps:
+        row = known.snapshots.get(tag.snapshot)
+        why = (f'which is {row.at}' if row
+               else 'of which the database knows nothing')
+        yield f'{name} is no more snapshot {tag.snapshot}, {why}.'
 
 
 def _then(known: observed.Facts) -> str:

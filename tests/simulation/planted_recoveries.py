@@ -94,6 +94,12 @@ def _nobody_needs(service, known, tag):
     return ''
 
 
+@bug('no snapshot keeps what an operator releases',
+     (releasing, '_why_pinned'), where='story/release snap')
+def _nobody_pins(service, known, tag):
+    return ''
+
+
 @bug('what it hydrates from is forgotten when an LV is adopted',
      (adoption, 'record'), where='crash/attach/restore/before/0')
 def _without_source(facts):
@@ -102,9 +108,9 @@ def _without_source(facts):
 
 @bug('an operator may not adopt what is newer than the row',
      (adoption, 'why_not'), where='crash/attach/restore/before/0')
-def _never_adopted(facts, why_not=adoption.why_not):
+def _never_adopted(facts, mistaken=False, why_not=adoption.why_not):
     own = facts.stack.tags.own
-    return why_not(facts) or (
+    return why_not(facts, mistaken) or (
         'newer' if own.generation > facts.row.generation else '')
 
 

@@ -223,6 +223,9 @@ BASE = {
                           'attach c, wait 200, lose b, kill a, wait 100, '
                           'release_all a, power a, wait 30, fill, wait 3, '
                           'detach'),
+    'release snap': base('snap, release_all a, attach b, fill, wait 200, '
+                         'release_all a, detach, attach a, fill, wait 3, '
+                         'detach'),
     'recover hasty': base('attach b, part a b, fill, recover, fill, '
                           'wait 30, recover, detach'),
     'recover halted': base('attach b, fill, halt b, wait 100, recover, fill, '

@@ -212,7 +212,7 @@ class Teller:
         recoveries.strand(self.api, self.truth, self._node(host))
 
     def _release_all(self, host: str) -> None:
-        """An operator ends all loans of a node that can be ended."""
+        """An operator releases all LVs of a node that can be released."""
         node = self._node(host)
         for name in list(node.group.volumes):
             lv = names.lv_uuid(name)

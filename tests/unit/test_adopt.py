@@ -279,10 +279,6 @@ class RenamedTest(AdoptTestCase):
         self.start()
         self.assert_settled()
 
-    def test_a_node_of_that_name_works(self) -> None:
-        self.down.clear()
-        self.assert_refused('cinder-volume works on old@dmclone')
-
     def test_others_know_it_by_the_former_name(self) -> None:
         source = Location(self.a.name, self.lv)
         self.cloud.db.update(self.volume, provider_id=f'2;from={source}')

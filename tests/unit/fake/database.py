@@ -141,6 +141,11 @@ class Database:
     def drop_snapshot(self, snapshot_id: str) -> None:
         db_api.snapshot_destroy(self.context, snapshot_id)
 
+    def purge(self, model: typing.Any, row_id: str) -> None:
+        """Leave nothing of a row, as ``cinder-manage db purge`` does."""
+        with engine().begin() as connection:
+            connection.execute(sa.delete(model).where(model.id == row_id))
+
     def attachment(self, volume_id: str, **values: typing.Any) -> str:
         """Add an attachment as ``reserve`` does; returns its id."""
         found = db_api.volume_attach(self.context, {

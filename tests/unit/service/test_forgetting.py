@@ -11,6 +11,7 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.releases import models
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone import units
 from tests.unit.service import operators
@@ -81,6 +82,53 @@ class ForgetTest(operators.OperatorTestCase):
         self.cloud.settle()
         self.assertNotIn(names.data_lv(STRAY), self.a.group.volumes)
 
+    def test_what_was_deleted_while_an_old_database_was_in_use(self) -> None:
+        """The volume was this LV already, of which that knew nothing."""
+        self.cloud.db.volume(VolumeId(STRAY), f'{self.b.name}#pool',
+                             status='available', provider_id='2',
+                             _name_id=self.lv)
+        self.cloud.db.destroy(STRAY)
+        before = self.state()
+        plan = self.ask()
+        self.assertIn('the database went back in time', plan.does)
+        self.assertIn(f'what volume {STRAY} was at generation 3: it was '
+                      'deleted at generation 2, by a database that had gone '
+                      'back in time', plan.gives_up)
+        self.assertEqual(before, self.state())
+        self.ask(record=plan.record)
+        self.cloud.settle()
+        self.assertNotIn(names.data_lv(STRAY), self.a.group.volumes)
+
+    def test_it_was_forgotten_and_its_volume_was_not_deleted(self) -> None:
+        """In the database that is in use by now."""
+        self.cloud.db.volume(VolumeId(STRAY), f'{self.b.name}#pool',
+                             status='available', provider_id='2',
+                             _name_id=self.lv)
+        self.cloud.db.destroy(STRAY)
+        plan = self.ask()
+        self.restore()
+        with self.refused('it may be newer than the volume'):
+            self.ask(record=plan.record)
+
+    def restore(self) -> None:
+        """The database is one that knows the volume as another LV."""
+        self.cloud.db.purge(models.Volume, STRAY)
+        self.cloud.db.volume(VolumeId(STRAY), f'{self.b.name}#pool',
+                             status='available', provider_id='2',
+                             _name_id=self.lv)
+
+    def test_a_database_that_is_replaced_before_it_is_gone(self) -> None:
+        self.restore()
+        self.cloud.db.destroy(STRAY)
+        with mock.patch.object(type(self.a.process.loop), 'run_once'):
+            self.ask(record=self.ask().record)
+        self.restore()
+        self.cloud.settle()
+        self.assertIn(names.data_lv(STRAY), self.a.group.volumes)
+        self.assertEqual('it was forgotten by an operator, and may be newer '
+                         f'than volume {STRAY}', self.a.process.loop.judge(
+                             STRAY, VolumeId(STRAY))[0].why)
+
     # -- what is not forgotten ----------------------------------------------
 
     def test_a_volume(self) -> None:
@@ -105,6 +153,7 @@ class ForgetTest(operators.OperatorTestCase):
             self.ask()
 
     def test_a_snapshot(self) -> None:
+        self.cloud.db.snapshot(STRAY, id=STRAY)
         tag = lv_tags.SnapTag(3, typing.cast(typing.Any, STRAY),
                               VolumeId(STRAY), GIB)
         self.a.group.retag(names.data_lv(STRAY),

@@ -20,7 +20,7 @@ from tests.unit.fake import storage
 from tests.unit.service import test_recovery
 
 
-class GiveUpTest(test_recovery.LostTestCase):
+class GivenUpTestCase(test_recovery.LostTestCase):
     """The lender is lost. Regions 0 and 3 were written on b."""
 
     hosts = ('a', 'b', 'c')
@@ -47,6 +47,9 @@ class GiveUpTest(test_recovery.LostTestCase):
     def source(self) -> table.Table:
         lv = self.cloud.row(self.volume).lv
         return self.b.mapper.mapped[str(names.source(lv))].table
+
+
+class GiveUpTest(GivenUpTestCase):
 
     def test_a_plan_lists_what_is_missing_and_changes_nothing(self) -> None:
         self.lose(self.a)

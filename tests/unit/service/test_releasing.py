@@ -26,8 +26,8 @@ CLONE = VolumeId('c10e0000-0000-4000-8000-000000000000')
 class ReleaseTestCase(operators.OperatorTestCase):
 
     hosts = ('a', 'b', 'c')
-    refusal = (r'loans of LV [-0-9a-f]+ on a@dmclone are not ended: .*\. '
-               r'Nothing was changed\.')
+    refusal = (r'LV [-0-9a-f]+ on a@dmclone is not released: .*\. Nothing '
+               r'was changed\.')
 
     def ask(self, record: str = '', lv: LvUuid | None = None
             ) -> messages.Plan:
@@ -207,6 +207,14 @@ class MovedOnTest(ReleaseTestCase):
             self.assertIn('until it is forgotten', self.release().does)
             self.assertTrue(self.tags().bars_front)
             self.forget()
+
+    def test_it_was_deleted_while_an_old_database_was_in_use(self) -> None:
+        self.cloud.db.update(self.volume, provider_id='0', _name_id=None,
+                             host=f'{self.a.name}#pool')
+        self.cloud.db.destroy(self.volume)
+        self.release()
+        self.assertEqual((), self.tags().lent)
+        self.assertTrue(self.tags().bars_front)
 
     def forget(self) -> None:
         peers = self.others[0].process.world.peers
