@@ -33,6 +33,7 @@ CONF = cfg.CONF
 
 # Seconds for a message bus that is away, beyond those of the answer.
 _BUS_SECONDS = 5.0
+_INIT = threading.Lock()
 
 _Request = (messages.TakeBack | messages.GiveUp | messages.Forget
             | messages.Release | messages.Undo)
@@ -170,8 +171,9 @@ def ask(world: World, node: NodeName,
 
     def put() -> None:
         try:
-            if not rpc.initialized():
-                rpc.init(CONF)
+            with _INIT:
+                if not rpc.initialized():
+                    rpc.init(CONF)
             asked.set_result(world.peers.ask(node, request))
         except Exception as error:
             asked.set_exception(error)

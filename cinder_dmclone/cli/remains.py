@@ -12,16 +12,14 @@ import dataclasses
 import enum
 import typing
 
-from cinder_dmclone.cli import decisions
+from cinder_dmclone.cli import asking
 from cinder_dmclone.cli import status
 from cinder_dmclone.database import rows
-from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
-from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
@@ -29,7 +27,6 @@ from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import home
 from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile import observed
-from cinder_dmclone.reconcile import questions
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
@@ -80,12 +77,25 @@ def look(world: World) -> list[Item]:
     stacks = inspect.collect(world.host)
     of = _rows_of(world, stacks)
     kept = world.rows.hindrances(here, rows.Leave())
-    found = [_volume(world, row, stacks.get(row.lv), kept.get(row.id, ''))
-             for row in here]
+    shows = asking.Shows(world)
+    shows.gather(place for place in _places(here, stacks, kept)
+                 if _works(world, place.node))
+    found = [_volume(world, shows, row, stacks.get(row.lv),
+                     kept.get(row.id, '')) for row in here]
     at_home = {row.lv: row for row in here}
     for lv, stack in sorted(stacks.items()):
-        found += _others(world, stack, at_home.get(lv), of)
+        found += _others(world, shows, stack, at_home.get(lv), of)
     return found
+
+
+def _places(here: typing.Iterable[rows.Row], stacks: Stacks,
+            kept: typing.Container[VolumeId]) -> typing.Iterator[Location]:
+    """The LVs that this node reads, and that read from it."""
+    for row in here:
+        if not row.unreadable and row.source and row.id not in kept:
+            yield row.source
+    for stack in stacks.values():
+        yield from (tag.borrower for tag in stack.tags.lent)
 
 
 def _rows_of(world: World, stacks: Stacks) -> dict[VolumeId, rows.Row]:
@@ -97,8 +107,8 @@ def _rows_of(world: World, stacks: Stacks) -> dict[VolumeId, rows.Row]:
 
 # -- a volume of this node ---------------------------------------------------
 
-def _volume(world: World, row: rows.Row, stack: Stack | None,
-            kept: str) -> Item:
+def _volume(world: World, shows: asking.Shows, row: rows.Row,
+            stack: Stack | None, kept: str) -> Item:
     """What becomes of a volume.
 
     :param kept: what keeps it from leaving, as its row says
@@ -126,7 +136,7 @@ def _volume(world: World, row: rows.Row, stack: Stack | None,
     why = f'it hydrates from {row.source}'
     if not _works(world, row.source.node):
         return item(Fate.STAYS, f'{why}, which is down: start it')
-    shown = _show(world, row.source)
+    shown = shows.of(row.source)
     if shown and shown.state is LvState.MISSING:
         return item(Fate.STAYS, f'{why}, which is lost: see the page '
                     '"Failures"')
@@ -145,8 +155,9 @@ def _remedy(row: rows.Row) -> str:
 
 # -- what others need, and what is left --------------------------------------
 
-def _others(world: World, stack: Stack, row: rows.Row | None,
-            of: dict[VolumeId, rows.Row]) -> typing.Iterator[Item]:
+def _others(world: World, shows: asking.Shows, stack: Stack,
+            row: rows.Row | None, of: dict[VolumeId, rows.Row]
+            ) -> typing.Iterator[Item]:
     """What becomes of an LV besides the volume that it may be.
 
     :param row: of the volume that it is
@@ -162,14 +173,14 @@ def _others(world: World, stack: Stack, row: rows.Row | None,
     offer = row.offer if row and not row.unreadable else None
     lent = [tag for tag in tags.lent if not offer or tag.borrower != offer]
     for tag in lent:
-        yield _lent(world, what, observed.Facts(
+        yield _lent(world, shows, what, observed.Facts(
             world.settings.node, stack, row, borrowers=of), tag)
     if not (row or lent or tags.snaps):
         yield _left(what, stack, of)
 
 
-def _lent(world: World, what: str, facts: observed.Facts,
-          tag: lv_tags.LoanTag) -> Item:
+def _lent(world: World, shows: asking.Shows, what: str,
+          facts: observed.Facts, tag: lv_tags.LoanTag) -> Item:
     volume, node = tag.volume, tag.node
     reader = None if tag.local else node
     if not _works(world, node):
@@ -177,7 +188,7 @@ def _lent(world: World, what: str, facts: observed.Facts,
                     'which is down: start it; if it is lost, see the page '
                     '"Failures"', reader=reader)
     answers = observed.no_answers()
-    found = _standing(world, dataclasses.replace(facts, **answers), tag,
+    found = _standing(shows, dataclasses.replace(facts, **answers), tag,
                       answers)
     if found is None:
         return Item(what, Fate.WAITS, f'all of volume {volume} is on {node}, '
@@ -191,7 +202,7 @@ def _lent(world: World, what: str, facts: observed.Facts,
                 'it', reader=reader)
 
 
-def _standing(world: World, facts: observed.Facts, tag: lv_tags.LoanTag,
+def _standing(shows: asking.Shows, facts: observed.Facts, tag: lv_tags.LoanTag,
               answers: dict[str, typing.Any]) -> Decision | None:
     """Why a loan stands, as the reconciler sees it; None if it ends.
 
@@ -205,22 +216,12 @@ def _standing(world: World, facts: observed.Facts, tag: lv_tags.LoanTag,
         return None
     if not found.ask:
         return found
-    shown = _show(world, found.ask)
+    shown = shows.of(found.ask)
     if shown is None:
         answers['silent'].add(found.ask)
     else:
         answers['shown'][found.ask] = shown
-    return _standing(world, facts, tag, answers)
-
-
-def _show(world: World, place: Location) -> messages.Shown | None:
-    """What a node has under an LV uuid; None if it does not say."""
-    if place.node == world.settings.node:
-        return questions.show(world.host, place.lv)
-    try:
-        return decisions.ask(world, place.node, messages.Show(place.lv))
-    except (exceptions.PeerRefused, exceptions.PeerUnreachable):
-        return None
+    return _standing(shows, facts, tag, answers)
 
 
 def _left(what: str, stack: Stack, of: dict[VolumeId, rows.Row]) -> Item:

@@ -4,13 +4,23 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import typing
 from unittest import mock
 
+from cinder_dmclone.cli import decisions
 from cinder_dmclone.cli import remains
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import GroupUuid
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.stack import lv_tags
+from cinder_dmclone.world import World
 from tests.unit import base
+from tests.unit.fake import cloud
 from tests.unit.fake import ports
 from tests.unit import test_cli
 from tests.unit import test_drain
@@ -82,6 +92,80 @@ class RefusedTest(test_drain.DrainTestCase):
         self.assertEqual(('in-use', None), (
             self.cloud.row(self.volume).status,
             self.cloud.row(self.volume).migration_status))
+
+
+class SilentTest(test_drain.DrainTestCase):
+    """b and c report in, and each reads several LVs of a, maybe."""
+
+    LOANS = 5
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.asked: list[str] = []
+        for node in (self.b, self.others[0]):
+            for number in range(self.LOANS):
+                self.lend(node, number)
+
+    def lend(self, node: cloud.Node, number: int) -> None:
+        group = self.a.group
+        lv = names.data_lv(self.lv)
+        group.retag(lv, add=[lv_tags.print_tag(lv_tags.LoanTag(
+            2, VolumeId(f'c10e000{number}-0000-4000-8000-000000000000'),
+            node.name,
+            LvUuid(f'c10e000{number}-0000-4000-8000-00000000000'
+                   + node.host[0]),
+            GroupUuid('gone'), 'iqn', group.volumes[lv].size))])
+        group.flush()
+
+    def look(self, *silent: cloud.Node) -> list[remains.Item]:
+        def fate(message: ports.Message) -> ports.Fate:
+            if message.request != 'Show':
+                return ports.Fate.ARRIVES
+            self.asked.append(message.target)
+            return (ports.Fate.LOST if message.target in [
+                node.name for node in silent] else ports.Fate.ARRIVES)
+        self.cloud.fate = fate
+        return remains.look(self.a.process.world)
+
+    def test_who_does_not_answer_is_asked_once(self) -> None:
+        items = self.look(self.b, self.others[0])
+        self.assertEqual(['b@dmclone', 'c@dmclone'], sorted(self.asked))
+        self.assertEqual(2 * self.LOANS, sum(
+            item.reader is not None for item in items))
+
+    def test_who_answers_is_asked_about_each(self) -> None:
+        self.look(self.b)
+        self.assertEqual(['b@dmclone'] + ['c@dmclone'] * self.LOANS,
+                         sorted(self.asked))
+
+    def test_the_next_look_asks_again(self) -> None:
+        self.look(self.b)
+        self.look()
+        self.assertEqual(1 + self.LOANS, self.asked.count('b@dmclone'))
+
+    def test_a_question_that_follows_from_an_answer(self) -> None:
+        """Whose owner does not answer: one question for all of its volumes.
+        """
+        for number in range(self.LOANS):
+            self.cloud.db.volume(
+                f'c10e000{number}-0000-4000-8000-000000000000',
+                'c@dmclone#pool', status='available', provider_id='3')
+        self.look(self.others[0])
+        self.assertEqual(1, self.asked.count('c@dmclone'))
+
+    def test_several_are_asked_at_a_time(self) -> None:
+        """The second need not wait for the first to be silent."""
+        both, ask = threading.Barrier(2, timeout=30), decisions.ask
+
+        def met(world: World, node: NodeName,
+                request: messages.Show) -> messages.Shown:
+            if node not in self.asked:
+                self.asked.append(node)
+                both.wait()
+            return ask(world, node, request)
+        with mock.patch.object(decisions, 'ask', met):
+            remains.look(self.a.process.world)
+        self.assertEqual({'b@dmclone', 'c@dmclone'}, set(self.asked))
 
 
 class WordsTest(base.TestCase):
