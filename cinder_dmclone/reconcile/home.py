@@ -207,7 +207,7 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     if remote and served != admitted:
         make.add(serve)
     if not row.attachments and quiet:
-        drop.add(names.local_io(stack.known_as))
+        drop.update(facts.forgotten & {names.local_io(stack.known_as)})
     lent = {names.loan(stack.lv, tag.lv) for tag in stack.tags.lent}
     drop.update(set(stack.of_kind(names.Kind.LOAN)) - lent)
     make -= stack.devices.keys() - {serve}

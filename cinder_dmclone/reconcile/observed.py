@@ -27,8 +27,8 @@ class Facts:
     deleted one;
     ``rivals`` tells that several rows claim the LV, ``standing`` that the
     row's offer has stood for long, ``overdue`` that it has without an
-    attachment that is connected. ``forgotten`` are views that nobody has used
-    for long.
+    attachment that is connected. ``forgotten`` are views and devices for
+    the node's own work that nobody has used for long.
     ``shown`` and ``agreed`` are the answers of peers that were asked, by
     node; ``silent`` has the LVs that were asked about in vain. ``borrowers``
     are the rows of other volumes that it was lent to. ``lender`` is the stack

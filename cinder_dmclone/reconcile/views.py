@@ -36,17 +36,21 @@ def unused(stack: Stack, row: rows.Row | None,
            snapshots: Snapshots) -> frozenset[names.DeviceName]:
     """Views of an LV that nobody has open and no status is a reason for.
 
-    While a volume in use is backed up, its snapshot is read.
+    While a volume in use is backed up, its snapshot is read. So are devices
+    for the node's own work, of which no status need tell: Cinder's manager
+    makes a volume for itself, ``in-use`` without an attachment, and opens it
+    a little later than it asks for it (``_revert_to_snapshot_generic``).
     """
     wanted = bool(row and row.is_read) or any(
         snapshot.status == SnapshotStatus.BACKING_UP
         for snapshot in snapshots.values())
-    return frozenset(name for name in stack.of_kind(names.Kind.VIEW)
-                     if not wanted and not stack.is_held(name))
+    kinds = (names.Kind.IO,) if wanted else (names.Kind.IO, names.Kind.VIEW)
+    return frozenset(name for name in stack.of_kind(*kinds)
+                     if not stack.is_held(name))
 
 
 class Views:
-    """Since when views are unused."""
+    """Since when views, and devices for the node's own work, are unused."""
 
     def __init__(self) -> None:
         self._since = Since[frozenset[names.DeviceName]](UNUSED_SECONDS)
@@ -73,8 +77,8 @@ def considered(facts: Facts, found: Decision) -> Decision:
         read = there - unused(facts.stack, facts.row, facts.snapshots)
         return Decision(Verdict.WAIT, 'it is read') if read else found
     if there and found.step in _QUIET:
-        if facts.forgotten:
+        if facts.forgotten & there:
             return Decision(Action.CONSUMERS, 'nobody reads any more',
-                            drop=facts.forgotten)
+                            drop=facts.forgotten & there)
         return most_urgent(found, Decision(Verdict.WAIT, 'it is read'))
     return found
