@@ -122,6 +122,19 @@ class ServedTest(base.CloudTestCase):
 class RefusedTest(base.CloudTestCase):
     """Without the option."""
 
+    def test_a_volume_in_a_group(self) -> None:
+        """It is told why, and that is not that the row has changed."""
+        self.cloud.db.update(self.volume, group_id='group')
+        attachment = self.cloud.reserve(self.volume)
+        with self.assertRaisesRegex(
+                exceptions.HasToStay, 'in a volume group of Cinder, which '
+                'stays where it is; take it out of the group first'):
+            self.cloud.connect(self.volume, attachment, self.b)
+        self.assertEqual(({}, {}), (self.a.targets.exports,
+                                    self.b.group.volumes))
+        message, = self.cloud.db.all(models.Message)
+        self.assertEqual(self.volume, message.resource_uuid)
+
     def test_one_message_with_the_reason(self) -> None:
         self.b.group.size = storage.EXTENT
         attachment = self.cloud.reserve(self.volume)

@@ -116,6 +116,33 @@ class CutTest(base.CloudTestCase):
         self.cloud.settle()
         self.assert_settled(['after', *base.DATA[1:]])
 
+    def test_the_ninth(self) -> None:
+        """Each is read through all behind it, until they have hydrated."""
+        _, path = self.cloud.attach(self.volume, self.a)
+        for _ in range(cut.MOST_LINKS):
+            row = cut_volume(self.a, self.volume)
+        with self.assertRaisesRegex(
+                exceptions.CannotCut, f'Volume {self.volume} on a@dmclone '
+                '.*it has 8 copies here that have yet to hydrate'):
+            cut_volume(self.a, self.volume)
+        self.assertEqual(row, self.cloud.row(self.volume))
+        self.assertEqual(1 + cut.MOST_LINKS, len([
+            name for name in self.a.group.volumes
+            if name.startswith('volume-')]))
+        self.assert_data(self.a, path)
+        self.cloud.settle()
+        cut_volume(self.a, self.volume)
+
+    def test_copies_of_one_node_are_one_to_those_that_move(self) -> None:
+        """``dmclone_max_copies`` is about nodes."""
+        attachment, _ = self.cloud.attach(self.volume, self.a)
+        for _ in range(self.a.process.world.settings.max_copies + 1):
+            cut_volume(self.a, self.volume)
+        self.cloud.detach(self.volume, attachment, self.a)
+        _, path = self.cloud.attach(self.volume, self.b)
+        self.assertIsNotNone(self.cloud.row(self.volume).source)
+        self.assert_data(self.b, path)
+
     def test_deleted_before_the_joint_has_gone(self) -> None:
         attachment, _ = self.cloud.attach(self.volume, self.a)
 
