@@ -27,6 +27,8 @@ def bear(cloud: cloud_module.Cloud, truth: truth_module.Truth,
                         size=cloud.row(truth.volume).size)
     born = truth_module.Truth(cloud, volume, node, len(truth.regions))
     born.main, born.unborn = False, True
+    # What the other needs may be gone already, and it begins all the same.
+    born.lost = set(truth.lost)
     truth.born.append(born)
     before = [region.last for region in truth.regions]
     control.Api(cloud, volume).bear(truth.volume)

@@ -135,6 +135,7 @@ BASE = {
     'birth chain here': base('attach b, part a b, birth b, wait 3'),
     'birth': base('migrate b, birth a, delete'),
     'birth chain': base('migrate b, part a b, birth c, delete'),
+    'birth torn': base('attach b, wait 30, detach, birth a'),
     'birth away': base('birth b, attach c, wait 3, detach'),
     'birth stays': base('birth b, part a b, attach c, wait 30, detach, '
                         'attach a'),
