@@ -41,6 +41,8 @@ def consumer_table(stack: state.Stack) -> table.Table:
 def consume(host: Host, stack: state.Stack, name: names.DeviceName) -> None:
     """Make a consumer device."""
     refuse_discards(host, stack)
+    if name.kind in (names.Kind.FRONT, names.Kind.IO):
+        let_wait(host, stack)
     host.dm.apply(str(name), _table(stack, name),
                   readonly=name.kind in names.READERS)
 
@@ -66,6 +68,19 @@ def refuse_discards(host: Host, stack: state.Stack) -> None:
     """
     if _clone_in_use(stack):
         host.dm.hide_discards(str(names.clone(stack.lv)))
+
+
+def let_wait(host: Host, stack: state.Stack) -> None:
+    """Let reads wait while the lender is away, before anybody here reads.
+
+    They fail where all readers were elsewhere. That must be over when the
+    device is there: Nova formats an encrypted volume whose first read fails.
+    """
+    name = names.source(stack.lv)
+    source = stack.device(name)
+    if source and source.table.has(table.Multipath) and (
+            not source.table.queues):
+        host.dm.message(str(name), 'queue_if_no_path')
 
 
 def drop(host: Host, stack: state.Stack, name: names.DeviceName) -> None:

@@ -124,6 +124,8 @@ def view(host: Host, stack: state.Stack, read_as: str,
     :returns: connection info for os-brick
     """
     name = names.view(stack.lv, read_as)
+    if initiator is None:
+        consumers.let_wait(host, stack)
     consumers.consume(host, stack, name)
     iqn = names.view_iqn(host.settings.target_prefix, stack.lv, read_as)
     current = stack.exports.get(iqn)

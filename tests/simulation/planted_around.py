@@ -24,6 +24,7 @@ from cinder_dmclone.reconcile import questions
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.service import answers
 from cinder_dmclone.stack import clones
+from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import state
 from cinder_dmclone.stack import write_gate
@@ -129,6 +130,12 @@ def _no_detour(host, stack, swap=clones.swap):
     swap(host, dataclasses.replace(stack, devices={
         name: found for name, found in stack.devices.items()
         if name != source}))
+
+
+@bug('a server gets what would fail its reads', (consumers, 'let_wait'),
+     where='story/served here')
+def _let_fail(host, stack):
+    pass
 
 
 @bug('H18: who only lends waits for a server that was left behind',

@@ -92,6 +92,8 @@ BASE = {
     'migrate': base('migrate b, attach b'),
     'fill': base('attach b, wait 1, fill, wait 3, detach'),
     'served': base('attach b, detach, attach x, wait 3, detach'),
+    'served here': base('attach b, detach, part a b, attach x, wait 100, '
+                        'detach, attach b, wait 3, detach'),
     'full': dataclasses.replace(
         base('attach b, detach, attach c, wait 3, detach'),
         last=FULL, serves_the_full=True),

@@ -10,6 +10,8 @@ from oslo_serialization import jsonutils
 
 from cinder_dmclone.service import connections
 from tests.unit import base
+from tests.unit.fake import mapped
+from tests.unit.fake import ports
 
 
 class ServedTest(base.CloudTestCase):
@@ -95,6 +97,28 @@ class HydratingTest(ServedTest):
         row = self.cloud.row(self.volume)
         self.assertEqual((self.b.name, None), (row.node, row.source))
         self.assert_no_complaints()
+
+    def test_a_server_here_waits_from_its_first_read_on(self) -> None:
+        """Nova formats an encrypted volume if that fails."""
+        attachment, _ = self.relocated()
+        self.cloud.detach(self.volume, attachment, self.b)
+        attachment, _ = self.serve('elsewhere')
+        self.cloud.partition(self.a, self.b)
+        self.b.process.loop.enqueue(self.volume)
+        self.cloud.settle(4)
+        self.assertFalse(self.source().table.queues)
+        self.cloud.forget(self.volume, attachment)
+
+        def look(call: ports.Call) -> None:
+            if call.method == 'apply' and '-front-' in call.arguments[0]:
+                self.assertTrue(self.source().table.queues)
+        self.cloud.before = look
+        _, path = self.cloud.attach(self.volume, self.b)
+        with self.assertRaises(mapped.Queued):
+            self.b.mapper.read(path, 0)
+        self.cloud.heal()
+        self.cloud.settle()
+        self.assert_data(self.b, path)
 
     def source(self) -> typing.Any:
         found, = (found for name, found in self.b.mapper.mapped.items()
