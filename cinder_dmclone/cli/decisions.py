@@ -27,6 +27,7 @@ from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import observed
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.world import World
 
 CONF = cfg.CONF
@@ -129,12 +130,14 @@ def _release(lv: str, worlds: typing.Sequence[World]) -> _Asked:
 def _keep(lv: str, worlds: typing.Sequence[World]) -> _Asked:
     world = with_lv(LvUuid(lv), worlds)
     return world, world.settings.node, (
-        lambda record: messages.Undo(LvUuid(lv), record))
+        lambda record: messages.Undo(LvUuid(lv), lv_tags.ForgottenTag.kind,
+                                     record))
 
 
 def _wait_again(volume: str, worlds: typing.Sequence[World]) -> _Asked:
     world, row = _find(VolumeId(volume), worlds)
-    return world, row.node, lambda record: messages.Undo(row.lv, record)
+    return world, row.node, lambda record: messages.Undo(
+        row.lv, lv_tags.LostTag.kind, record)
 
 
 def with_lv(lv: LvUuid, worlds: typing.Sequence[World]) -> World:

@@ -391,12 +391,14 @@ class Undo(Request[Plan]):
 
     It takes the lock of the volume that the LV is of.
 
+    :ivar kind: of the tag that says so
     :ivar record: as in ``TakeBack``
     """
 
     part = 1.0
 
     lv: LvUuid
+    kind: str
     record: str
 
 

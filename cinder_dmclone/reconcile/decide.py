@@ -92,7 +92,7 @@ def _forgotten(facts: Facts) -> Decision:
             row.owner, row.source, row.offer)):
         return Decision(Verdict.REPORT, 'it was forgotten by an operator, and '
                         f'the row of volume {row.id} names it')
-    if row and not row.deleted and (
+    if row and not row.deleted and not facts.foreign(row) and (
             row.generation < facts.stack.tags.generation):
         return Decision(Verdict.REPORT, 'it was forgotten by an operator, and '
                         f'may be newer than volume {row.id}')

@@ -31,13 +31,13 @@ def undo(service: Service, request: messages.Undo) -> messages.Plan:
         if stack.unreadable:
             raise _refusal(service, request.lv, stack.unreadable)
         tag: lv_tags.Tag
-        if stack.tags.forgotten:
+        if stack.tags.forgotten and request.kind == lv_tags.ForgottenTag.kind:
             tag, plan = stack.tags.forgotten, _kept(service, decision, known)
-        elif stack.tags.lost:
+        elif stack.tags.lost and request.kind == lv_tags.LostTag.kind:
             tag, plan = stack.tags.lost, _waited_for(service, known)
         else:
-            raise _refusal(service, request.lv, 'it was neither forgotten '
-                           'nor given up in part')
+            raise _refusal(service, request.lv,
+                           f'nobody has decided that it is {request.kind}')
         if request.record:
             if request.record != plan.record:
                 raise _refusal(service, request.lv, 'it is not as it was when '

@@ -25,11 +25,13 @@ STRAY = test_forgetting.STRAY
 class UndoTestCase(operators.OperatorTestCase):
     """What a crash at each step leaves is the one or the other."""
 
+    kind: str
+
     def undo(self, node: cloud.Node, lv: LvUuid,
              record: str = '') -> messages.Plan:
         asking = self.others[0] if self.others else self.b
         return asking.process.world.peers.ask(
-            node.name, messages.Undo(lv, record))
+            node.name, messages.Undo(lv, self.kind, record))
 
     def crash_at_each_step(self, node: cloud.Node, lv: LvUuid,
                            tag: str) -> None:
@@ -64,6 +66,7 @@ class UndoTestCase(operators.OperatorTestCase):
 class ForgottenTest(UndoTestCase):
     """It was forgotten, and then the database was restored."""
 
+    kind = 'forgotten'
     refusal = (r'What was decided about LV [-0-9a-f]+ on a@dmclone stands: '
                r'.*\. Nothing was changed\.')
 
@@ -112,17 +115,18 @@ class ForgottenTest(UndoTestCase):
         self.restore()
         record = self.undo(self.a, STRAY).record
         self.undo(self.a, STRAY, record)
-        with self.refused('it was neither forgotten nor given up'):
+        with self.refused('nobody has decided that it is forgotten'):
             self.undo(self.a, STRAY, record)
 
     def test_no_lv(self) -> None:
-        with self.refused('it was neither forgotten nor given up'):
+        with self.refused('nobody has decided that it is forgotten'):
             self.undo(self.a, LvUuid('6b6b6b6b-0000-4000-8000-000000000000'))
 
 
 class GivenUpTest(test_giving_up.GivenUpTestCase, UndoTestCase):
     """The lender was lost, and is there again."""
 
+    kind = 'lost'
     refusal = ForgottenTest.refusal.replace('a@', 'b@')
 
     def setUp(self) -> None:
@@ -157,6 +161,12 @@ class GivenUpTest(test_giving_up.GivenUpTestCase, UndoTestCase):
         lv = self.b.group.volumes[names.data_lv(self.copy)]
         tag, = (tag for tag in lv.tags if '.lost/' in tag)
         self.crash_at_each_step(self.b, self.copy, tag)
+
+    def test_the_other_command(self) -> None:
+        self.back()
+        self.kind = 'forgotten'
+        with self.refused('nobody has decided that it is forgotten'):
+            self.undo(self.b, self.copy)
 
     def test_a_lender_that_is_away(self) -> None:
         with self.refused('a@dmclone did not answer'):
