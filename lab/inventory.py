@@ -21,12 +21,7 @@ for path in core/iblock_*/*/udev_path core/fileio_*/*/udev_path; do
     path=${path%/*}
     echo "backstore	${path##*/}	$value"
 done
-for path in /sys/class/iscsi_session/session*; do
-    value "$path/targetname" || continue
-    iqn=$value
-    value "$path/state" || continue
-    echo "session	$iqn	$value"
-done
+''' + look.SESSIONS + r'''
 for path in /sys/block/sd*; do
     value "$path/device/model" || continue
     echo "disk	${path##*/}	$value"

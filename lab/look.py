@@ -36,12 +36,13 @@ value() {
     done
 }
 '''
-_SESSIONS = VALUE + r'''
-for session in /sys/class/iscsi_session/session*; do
-    value "$session/targetname" || continue
+# A line for each session: the word, its target's IQN and its state.
+SESSIONS = r'''
+for path in /sys/class/iscsi_session/session*; do
+    value "$path/targetname" || continue
     iqn=$value
-    value "$session/state" || continue
-    echo "$iqn $value"
+    value "$path/state" || continue
+    echo "session	$iqn	$value"
 done
 '''
 # A pattern that matches nothing stays as it is.
@@ -149,5 +150,6 @@ def backstores(node: Node) -> list[str]:
 
 def sessions(node: Node) -> dict[str, str]:
     """State of the iSCSI sessions, by the target's IQN."""
-    return dict(line.split(' ', 1)
-                for line in node.run(_SESSIONS).stdout.splitlines())
+    lines = node.run(VALUE + SESSIONS).stdout.splitlines()
+    return {iqn: state for _, iqn, state in (
+        line.split('\t') for line in lines)}

@@ -73,8 +73,7 @@ class OutageTest(base.FunctionalTest):
 
     def cut_off_soon(self) -> None:
         """Cut the lender off, and give it up sooner than in 120 s."""
-        self.node2.run('for session in /sys/class/iscsi_session/session*; '
-                       'do echo 2 >$session/recovery_tmo; done')
+        self.give_up_soon(self.node2)
         self.node1.partition()
 
     def fail_path(self, at: AttachedVolume) -> Command:

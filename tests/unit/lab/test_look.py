@@ -97,6 +97,12 @@ class LookTest(unittest.TestCase):
         self.assertEqual({}, look.tables(node))
         self.assertEqual([], look.devices(node))
 
+    def test_sessions_by_their_target(self, _: object) -> None:
+        node = Mute('session\tiqn.x:1\tLOGGED_IN\n'
+                    'session\tiqn.x:2\tFREE\n', 0)
+        self.assertEqual({'iqn.x:1': 'LOGGED_IN', 'iqn.x:2': 'FREE'},
+                         look.sessions(node))
+
     def test_an_inventory_has_whole_devices_only(self, _: object) -> None:
         node = Busy({'x': '0 8 zero', 'y': '0 8 error'}, 'x')
         found = inventory.take(node)

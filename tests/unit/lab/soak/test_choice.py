@@ -2,15 +2,13 @@
 """One seed gives one story, which leaves out nothing and ends empty."""
 from __future__ import annotations
 
-import unittest
 from collections import Counter
-from unittest import mock
 
 import ddt
 
-from lab import ledger
 from lab.soak import choice, outages, refusals
 from lab.soak.model import Model, Step
+from tests.unit.lab.soak import base
 
 STEPS = 400
 
@@ -59,13 +57,7 @@ class Story:
 
 
 @ddt.ddt
-class ChoiceTest(unittest.TestCase):
-
-    def setUp(self) -> None:
-        # Contents are none of a choice's business.
-        patch = mock.patch.object(ledger, 'AREA', 4096)
-        patch.start()
-        self.addCleanup(patch.stop)
+class ChoiceTest(base.SmallTestCase):
 
     def test_a_seed_gives_the_same_steps(self) -> None:
         stories = [[str(step) for step in Story(seed).steps]

@@ -2,20 +2,18 @@
 """What there is after a step, and what it has to hold."""
 from __future__ import annotations
 
-import unittest
-from unittest import mock
-
-from lab import blocks, ledger
+from lab import blocks
 from lab.soak.model import Model, Outage, Step
+from tests.unit.lab.soak import base
 
 
-class ModelTest(unittest.TestCase):
+class ModelTest(base.SmallTestCase):
     """A volume, written by one run on node 1."""
 
+    area = 1 << 20
+
     def setUp(self) -> None:
-        patch = mock.patch.object(ledger, 'AREA', 1 << 20)
-        patch.start()
-        self.addCleanup(patch.stop)
+        super().setUp()
         self.model = Model()
         self.do('create', 'v1', node=1, gib=1)
         self.do('attach', 'v1', node=1)

@@ -2,24 +2,19 @@
 """A request that is wrong in one thing has to be refused, and no other."""
 from __future__ import annotations
 
-import unittest
-from unittest import mock
-
 import ddt
 
-from lab import ledger
 from lab.soak import refusals
 from lab.soak.model import Model, Step
+from tests.unit.lab.soak import base
 
 
 @ddt.ddt
-class RefusalsTest(unittest.TestCase):
+class RefusalsTest(base.SmallTestCase):
     """Two snapshots, between which a volume was extended; one in use."""
 
     def setUp(self) -> None:
-        patch = mock.patch.object(ledger, 'AREA', 4096)
-        patch.start()
-        self.addCleanup(patch.stop)
+        super().setUp()
         self.model = Model()
         for step in (Step('create', 'v1', node=1, gib=1),
                      Step('attach', 'v1', node=1),
