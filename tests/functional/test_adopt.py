@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typing
 
+from lab import look
 from tests.functional import base
 from tests.functional import environment
 from tests.functional.test_recovery import said
@@ -71,6 +72,35 @@ class AdoptTest(base.FunctionalTest):
         self.release(at, self.node2)
         self.wait_complete(volume)
         self.assert_holds(image, self.attach(volume, self.node1))
+
+    def test_a_volume_that_was_deleted_meanwhile(self) -> None:
+        """While the old database was in use, which did not know its LV."""
+        volume = self.volume(self.node1)
+        self.back_up()
+        at = self.attach(volume, self.node2)
+        self.detach(at)
+        self.wait_complete(volume)
+        for node in self.lab.nodes:
+            node.volume.stop()
+        self.restore_backup()
+        self.start_services(*self.lab.nodes)
+        self.lab.cinder('DELETE', f'/volumes/{volume}')
+        self.wait('the end of the row', lambda: self.lab.sql(
+            f"select id from volumes where id = '{volume}' and deleted = 1"))
+        self.assertIn('was deleted', self.forced(at.lv))
+        plan = self.node2.volume.cli('forget', at.lv).stdout
+        self.assertIn('by a database that had gone back in time', plan)
+        self.assertIn(f'volume-{at.lv}', look.volumes(self.node2))
+        self.node2.volume.cli('forget', at.lv, '--yes')
+        self.wait('the end of the LV', lambda: (
+            f'volume-{at.lv}' not in look.volumes(self.node2)))
+
+    def forced(self, lv: str) -> str:
+        """Why it is not adopted, with cinder-volume stopped."""
+        self.node2.volume.stop()
+        line, = self.adopt(self.node2, lv, 1, '--yes')
+        self.start_services(self.node2)
+        return line
 
     def adopted(self, lv: str, volume: str) -> object:
         """The row, when it says what it said before."""
