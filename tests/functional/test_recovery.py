@@ -259,31 +259,6 @@ class GiveUpTest(LostTest):
         self.wait_complete(volume)
         self.assertEqual('', image.blocks_difference(at))
 
-    def test_the_lender_is_back(self) -> None:
-        """What was given up is waited for, and arrives."""
-        volume, image = self.filled(self.node1)
-        at = self.attach_slowly(volume, self.node1, self.node2)
-        self.assert_hydrating(at)
-        self.give_up_soon(self.node2)
-        self.node1.power_cut()
-        plan = self.wait('node 1 to count as down', lambda: self.told(volume))
-        self.done(volume)
-        missing = self.ranges(plan)[-1][1] - 4096
-        self.wait('reads to fail', lambda: self.read(at, missing, 4096))
-        found = self.decide(volume, '--undo', '--yes')
-        self.assertEqual(1, found.code, found.stdout)
-        self.assertIn('node1@dmclone did not answer', said(found))
-        self.node1.start()
-        self.node1.wait_booted()
-        self.start_services(self.node1)
-        self.assertIn('which is there again',
-                      self.decide(volume, '--undo').stdout)
-        found = self.decide(volume, '--undo', '--yes')
-        self.assertEqual(0, found.code, found.stderr)
-        self.wait_complete(volume)
-        self.assertEqual(0, self.read(at, missing, 4096))
-        self.assert_holds(image, at)
-
     def check(self, at: AttachedVolume, image: base.Image,
               missing: list[tuple[int, int]], region: int) -> None:
         """What has arrived is there, what has not fails; write the last."""
