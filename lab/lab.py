@@ -409,7 +409,7 @@ class Lab(Servers):
     def create_root(self, node: int = 1) -> str:
         """A bootable volume on a node: lab.guest, then zeros; its id."""
         image = guest.build(install.cache_directory()).read_bytes()
-        volume = self._create(node, lambda device: (
+        volume = self.create_with(node, lambda device: (
             f'blkdiscard -z {device} && '
             f'dd bs=1M conv=fsync iflag=fullblock of={device}'), image)
         self.set_bootable(volume)
@@ -420,13 +420,13 @@ class Lab(Servers):
 
         Unlike zeros they are missed.
         """
-        return self._create(node, lambda device: programs.command(
+        return self.create_with(node, lambda device: programs.command(
             self.directory, 'blocks', 'fill', device,
             random.randrange(1, 1 << 32)))
 
-    def _create(self, node: int, command: Callable[[str], str | list[str]],
-                input: bytes | None = None) -> str:
-        """A volume with contents.
+    def create_with(self, node: int, command: Callable[[str], str | list[str]],
+                    input: bytes | None = None) -> str:
+        """A volume with what a command writes to its device; its id.
 
         A guest would take what a deleted volume has left for its own.
         """

@@ -6,7 +6,7 @@ import pathlib
 import shutil
 
 _HERE = pathlib.Path(__file__).parent
-_FILES = ('blocks.py', 'ledger.py', 'guest/verify.py')
+_FILES = ('blocks.py', 'ledger.py', 'guest/files.py', 'guest/verify.py')
 _FOLDER = 'programs'
 
 
@@ -22,7 +22,7 @@ def install(directory: pathlib.Path) -> None:
 
 
 def command(directory: pathlib.Path, name: str, *words: object) -> list[str]:
-    """What runs one in a node: 'blocks', 'ledger' or 'guest.verify'.
+    """What runs one in a node: one of _FILES, with dots and without ".py".
 
     :param directory: the lab's
     :param words: what its main() takes

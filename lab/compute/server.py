@@ -2,10 +2,13 @@
 """A server with all that its guest has said, wherever it was."""
 from __future__ import annotations
 
+import contextlib
 import json
+import pathlib
 import typing
+from collections.abc import Iterator
 
-from lab import look, programs
+from lab import files, look, programs
 from lab.errors import LabError
 from lab.guest.console import Console, STOP
 from lab.processes import wait_for
@@ -89,6 +92,18 @@ class Server:
         return wait_for(f'the guest to flush beyond {beyond}', last,
                         LIMIT, 0.5)
 
+    def wait_committed(self, disk: str) -> None:
+        """Wait for transactions in the database of a disk with files."""
+        before = self._committed(disk)
+        # The first may have been under way.
+        wait_for(f'transactions of {disk}', lambda: (
+            self._committed(disk) > before + 1), LIMIT, 0.5)
+
+    def _committed(self, disk: str) -> int:
+        found = self.console()
+        boots = found.committed.get(found.disk(disk), {})
+        return max(boots.values(), default=0)
+
     def wait_more(self, disk: str = 'vda') -> None:
         """Wait until it has written something that it has not by now.
 
@@ -148,15 +163,41 @@ class Server:
             found += self._compare(volume)
         return found
 
-    def _compare(self, volume: str) -> list[str]:
-        node = self.node
+    def file_findings(self, volume: str, kind: str) -> list[str]:
+        """What a file system lacks, and what is wrong with it, in words.
+
+        The server must be off, or paused.
+
+        :param kind: one of files.KINDS
+        """
+        found = files.fsck(self.node, kind, self.device(volume))
+        with self._record() as record:
+            self.report = files.look(self.node, kind, self.device(volume),
+                                     self._lab.directory, record)
+        return [f'{volume}: {text}'
+                for text in [*found, *self.report['findings']]]
+
+    def device(self, volume: str) -> str:
+        """What it opens on its node."""
+        front = look.front(self.node.name, self.row(volume)[0])
+        return f'/dev/mapper/{front}'
+
+    @contextlib.contextmanager
+    def _record(self) -> Iterator[pathlib.Path]:
+        """A file with all that the guest has said."""
+        self.console()
         record = self._lab.directory / f'{self.id}.txt'
         record.write_text('\n'.join(self._texts.values()))
-        device = look.front(node.name, self.row(volume)[0])
-        result = node.run(programs.command(
-            self._lab.directory, 'guest.verify', f'/dev/mapper/{device}',
-            record), check=False, timeout=LIMIT)
-        record.unlink()
+        try:
+            yield record
+        finally:
+            record.unlink()
+
+    def _compare(self, volume: str) -> list[str]:
+        with self._record() as record:
+            result = self.node.run(programs.command(
+                self._lab.directory, 'guest.verify', self.device(volume),
+                record), check=False, timeout=LIMIT)
         if not result.stdout:
             raise LabError(f'{volume}: {result.stderr}')
         self.report = json.loads(result.stdout)

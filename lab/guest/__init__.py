@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server for the lab: a disk image of some 16 MiB that writes and checks.
+"""A server for the lab: a disk image of some 24 MiB that writes and checks.
 
     image = guest.build(install.cache_directory())
 
 The image boots by BIOS from a virtio disk of any size, in 128 MB of memory
 and without hardware support. Behind the image the disk is the guest's data
-area; virtio disks plugged in later are so as a whole. guest.h says what it
-does and what it writes on the serial port, guest.c which keys change that.
-``verify.py`` compares a disk with what the guest said.
+area; virtio disks plugged in later are so as a whole, or are mounted if they
+have a file system. guest.h says what it does and what it writes on the serial
+port, guest.c which keys change that. ``verify.py`` compares a disk with what
+the guest said, ``files.py`` a file system.
 """
 from __future__ import annotations
 
@@ -21,13 +22,19 @@ from lab import install
 from lab.errors import LabError
 from lab.processes import run
 
-GUEST_PACKAGES = ('gcc', 'libc6-dev', 'mtools', 'syslinux')
+# Also what makes and checks those file systems that the machine has not.
+GUEST_PACKAGES = ('gcc', 'libc6-dev', 'libsqlite3-dev', 'mtools', 'syslinux',
+                  'xfsprogs')
 # The one for clouds starts faster; what the other is called by Ubuntu.
 _KERNELS = ('linux-image-cloud-amd64', 'linux-image-virtual')
 # In the order in which they need each other; a kernel may have them built in.
 _MODULES = (
     'virtio_ring', 'virtio', 'virtio_pci_legacy_dev',
     'virtio_pci_modern_dev', 'virtio_pci', 'virtio_blk', 'evdev', 'button')
+# Loaded when there is a file system. What these ask for by the name of an
+# algorithm nobody would load.
+_FILE_MODULES = ('crc32c_generic', 'libcrc32c', 'crc16', 'mbcache', 'jbd2',
+                 'ext4', 'xfs')
 # A slow processor does not pass the check of the timer, and self-tests take it
 # long.
 _OPTIONS = ('console=ttyS0 quiet no_timer_check cryptomgr.notests nokaslr '
@@ -48,7 +55,7 @@ _SECTOR = 512
 _FAT16_LBA = 0x0e
 _HERE = pathlib.Path(__file__).parent
 _SOURCES = tuple(_HERE / name for name in (
-    'guest.c', 'disk.c', 'batch.c', 'format.c'))
+    'guest.c', 'disk.c', 'batch.c', 'files.c', 'rows.c', 'format.c'))
 
 
 def build(cache: pathlib.Path) -> pathlib.Path:
@@ -72,12 +79,14 @@ def _build(folder: pathlib.Path) -> pathlib.Path:
     kernel = _unpack_kernel(folder)
     program = folder / 'init'
     run('gcc', '-O2', '-Wall', '-static', '-s', '-o', str(program),
-        *map(str, _SOURCES))
+        *map(str, _SOURCES), '-lsqlite3', '-lm')
     files = {'init': program.read_bytes()}
-    modules = [data for name in _MODULES
-               for data in _module(kernel / 'lib/modules', name)]
-    for number, data in enumerate(modules):
-        files[f'modules/{number:02}.ko'] = data
+    for place, names in (('modules', _MODULES),
+                         ('modules/files', _FILE_MODULES)):
+        modules = [data for name in names
+                   for data in _module(kernel / 'lib/modules', name)]
+        for number, data in enumerate(modules):
+            files[f'{place}/{number:02}.ko'] = data
     vmlinuz, = (kernel / 'boot').glob('vmlinuz-*')
     vmlinuz.rename(folder / 'vmlinuz')
     (folder / 'initrd').write_bytes(archive(files))

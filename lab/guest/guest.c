@@ -10,6 +10,7 @@
 #include "guest.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/input.h>
 #include <poll.h>
@@ -77,18 +78,18 @@ int present(const char *name)
 	return access(path, F_OK) == 0;
 }
 
-/* The modules are in the order in which they need each other. */
-static void load_modules(void)
+void load_modules(const char *folder)
 {
 	char path[32];
 	int fd;
 
 	for (int i = 0;; i++) {
-		snprintf(path, sizeof(path), "/modules/%02d.ko", i);
+		snprintf(path, sizeof(path), "/modules/%s%02d.ko", folder, i);
 		fd = open(path, O_RDONLY | O_CLOEXEC);
 		if (fd < 0)
 			return;
-		if (syscall(SYS_finit_module, fd, "", 0))
+		/* Another process may have loaded it. */
+		if (syscall(SYS_finit_module, fd, "", 0) && errno != EEXIST)
 			say("E 00000000 %llu module %s %m",
 			    (unsigned long long)now(), path);
 		close(fd);
@@ -155,6 +156,14 @@ static void look_for_inputs(void)
 	}
 }
 
+static int keep(const char *name)
+{
+	uint32_t id;
+	const char *type = file_system(name, &id);
+
+	return type ? keep_files(name, type, id) : work(name);
+}
+
 static void look_for_disks(void)
 {
 	for (int i = 0; i < DISKS; i++) {
@@ -166,7 +175,7 @@ static void look_for_disks(void)
 			   *mode != OFF) {
 			workers[i].pid = fork();
 			if (workers[i].pid == 0)
-				_exit(work(name));
+				_exit(keep(name));
 		}
 	}
 }
@@ -199,7 +208,7 @@ int main(void)
 	mount("dev", "/dev", "devtmpfs", 0, NULL);
 	mount("sys", "/sys", "sysfs", 0, NULL);
 	open_serial();
-	load_modules();
+	load_modules("");
 	mode = mmap(NULL, sizeof(*mode), PROT_READ | PROT_WRITE,
 		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	set_mode(NORMAL);

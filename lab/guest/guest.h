@@ -5,7 +5,8 @@
  *
  * guest.c is process 1: keys, hot plug, power.  disk.c is the work on one
  * disk, a process for each, with batch.c for reads and writes.  format.c is
- * what blocks look like.
+ * what blocks look like.  A disk with a file system (ext4 or xfs) is mounted:
+ * files.c works in it, and rows.c, a process of its own, in a database there.
  *
  * A disk's data area (all of the disk, or what is behind the boot partition)
  * is a row of 4 KiB blocks as lab/blocks.py has them.  The first two hold the
@@ -18,6 +19,16 @@
  * block that was never written holds zeros, or sequence number 0 of another
  * disk id, if the disk was filled so (lab/blocks.py).
  *
+ * In a file system every file has a sequence number, from which its slot and
+ * its size in blocks follow.  It is written beside its place, flushed, renamed
+ * over what the slot had, and the directory is flushed.  A slot is a file
+ * FOLDER/SLOT; block n of it is block n of its row of 16.  The id is the
+ * beginning of the file system's UUID, and numbers begin anew with every
+ * mount, beyond those of any other, as the file "boots" counts them.  The
+ * database ("rows", SQLite) is changed by numbered transactions: each adds
+ * rows, whose bodies are such blocks, deletes old ones, takes from one account
+ * what it adds to another, and notes how far this mount has come.
+ *
  * Lines on the serial port, numbers in decimal, ids in hex, times in ms since
  * boot; the four digits behind the star are the end of the CRC-32 of what is
  * between "@" and " *":
@@ -27,6 +38,7 @@
  *           blocks), with what it was filled (0: zeros), how often it was
  *           taken in use, the first sequence number this time
  *   @F id first seq *crc      all of first..seq is written and flushed
+ *   @T id first seq *crc      transactions first..seq are committed
  *   @S id ms at writes reads *crc
  *           the longest write (with flush) of some seconds and when it began;
  *           what was written and what was read and checked since first
@@ -34,10 +46,14 @@
  *   @E id at what block... *crc
  *           an error: read, write, submit, flush (block, errno); header, for a
  *           disk that is not used (disk, reason, errno); torn, lost, old,
- *           future, foreign, misplaced (block, sequence found, sequence
- *           wanted, 0: any); module and worker: of the guest itself
+ *           future, foreign, misplaced, size (block or slot, sequence found,
+ *           sequence wanted, 0: any); create, rename, mkdir, mount, open,
+ *           umount, rows (of a file system: sequence or slot, errno);
+ *           database (SQLite's number and words); module and worker: of the
+ *           guest itself
  *   @Q id first seq checked *crc
- *           nothing is written any more; so many blocks were read again
+ *           nothing is written any more; so many blocks were read again, or
+ *           slots of a file system, which is not mounted any more
  *   @G id disk *crc           the disk was unplugged
  *   @M mode *crc              idle, normal, heavy, stop or off
  */
@@ -83,10 +99,30 @@ void pause_ms(unsigned int ms);
 /* Whether the kernel has a disk of that name. */
 int present(const char *name);
 
+/* Load the modules of a folder (empty, or with a slash at its end), which are
+ * in the order in which they need each other.
+ */
+void load_modules(const char *folder);
+
 /* disk.c */
 
 /* Work on a disk until it is unplugged or the mode is OFF; the exit status. */
 int work(const char *name);
+
+/* files.c */
+
+/* Which file system a disk has, and the id of it; NULL: none. */
+const char *file_system(const char *name, uint32_t *id);
+
+/* The same as work() in a file system, mounted until the mode is STOP. */
+int keep_files(const char *name, const char *type, uint32_t id);
+
+/* rows.c */
+
+/* Make transactions from a sequence number on until the mode is STOP; the exit
+ * status.
+ */
+int keep_rows(const char *path, uint32_t id, uint64_t first);
 
 /* batch.c */
 

@@ -29,7 +29,8 @@ _BEGIN = re.compile(r'@[A-Z] ')
 _MOST = 50
 
 
-def _mix(x: int) -> int:
+def mix(x: int) -> int:
+    """All bits of the result (64) depend on all bits of ``x``."""
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9 & _MASK
     x = (x ^ x >> 27) * 0x94d049bb133111eb & _MASK
     return x ^ x >> 31
@@ -39,13 +40,13 @@ class Positions:
     """Which block of a disk a sequence number is written to."""
 
     def __init__(self, disk: int, blocks: int) -> None:
-        self._key = _mix(disk)
+        self._key = mix(disk)
         self._data = blocks - HEADERS
-        self._clusters = [_mix(self._key ^ number) >> 1
+        self._clusters = [mix(self._key ^ number) >> 1
                           for number in range(_CLUSTERS)]
 
     def __call__(self, seq: int) -> int:
-        x = _mix(self._key + seq & _MASK)
+        x = mix(self._key + seq & _MASK)
         where = x >> 1
         if x & 1:
             where = (self._clusters[where % _CLUSTERS]
@@ -91,6 +92,7 @@ class Record:
     :ivar lines: the lines as words, in the order of the texts
     :ivar flushed: by disk id, by first sequence number of a boot: the last one
         that was flushed
+    :ivar committed: the same of the last transaction that was committed
     :ivar errors: what the guest complained about, each with the id of the
         disk; 0: it is not known
     :ivar garbled: how many lines did not count
@@ -99,6 +101,7 @@ class Record:
     def __init__(self, *texts: str) -> None:
         self.lines: list[list[str]] = []
         self.flushed: dict[int, dict[int, int]] = {}
+        self.committed: dict[int, dict[int, int]] = {}
         self.errors: list[tuple[int, str]] = []
         self.garbled = 0
         for text in texts:
@@ -114,8 +117,9 @@ class Record:
 
     def _take(self, words: list[str]) -> None:
         self.lines.append(words)
-        if words[0] in 'FQ':
-            boots = self.flushed.setdefault(int(words[1], 16), {})
+        if words[0] in 'FQT':
+            kind = self.committed if words[0] == 'T' else self.flushed
+            boots = kind.setdefault(int(words[1], 16), {})
             first, last = int(words[2]), int(words[3])
             boots[first] = max(last, boots.get(first, 0))
         elif words[0] == 'E':
