@@ -139,14 +139,27 @@ def _armed(file: str, point: str, arguments: str) -> bool:
     return f'{name}:{when}' == point and all(t in arguments for t in text)
 
 
+def _forget(*groups: typing.Any) -> None:
+    """Let groups flush nothing, which they do by themselves, too."""
+    for group in groups:
+        typing.cast(_Port, group)._real.flush = lambda: None
+
+
+class HalfForgetfulDriver(FaultyDriver):
+    """Flushes all but the group of the clones' metadata, if that is one."""
+
+    def make_world(self) -> World:
+        real = super().make_world()
+        _forget(real.host.meta_group)
+        return real
+
+
 class ForgetfulDriver(FaultyDriver):
     """Flushes nothing, which a test of power cuts has to find."""
 
     def make_world(self) -> World:
         real = super().make_world()
-        for group in (real.host.group, real.host.meta_group):
-            # It flushes by itself, too.
-            typing.cast(_Port, group)._real.flush = lambda: None
+        _forget(real.host.group, real.host.meta_group)
         return dataclasses.replace(real, host=dataclasses.replace(
             real.host,
             dm=typing.cast(DeviceMapper, _Forgetful(real.host.dm))))

@@ -79,12 +79,8 @@ def take(node: look.Node) -> Inventory:
     info = look.dmsetup(node, 'info', '-c', '--noheadings', '--separator',
                         '\t', '-o', _COLUMNS)
     tables = look.tables(node)
-    # LVM is shown one disk only: it would wait for an imported one whose
-    # lender is away.
-    volumes = node.run(
-        ['lvs', '--devices', node.disk, '--noheadings', '--separator', '\t',
-         '--units', 'b', '--nosuffix', '-o',
-         'vg_name,lv_name,lv_size,lv_tags']).stdout
+    volumes = look.lvs(node, '--separator', '\t', '--units', 'b',
+                       '--nosuffix', '-o', 'vg_name,lv_name,lv_size,lv_tags')
     # What went between the two has no table.
     there = {*tables, *look.devices(node)}
     return parse(''.join([

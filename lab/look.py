@@ -16,6 +16,7 @@ from lab.errors import CommandError
 from lab.processes import wait_for
 
 GROUP = 'cinder-volumes'
+META_GROUP = 'cinder-metadata'
 
 # All that dmsetup says of a device that has gone: before it was asked for,
 # between its being found and its being asked for, and at the end.
@@ -57,6 +58,7 @@ class Node(typing.Protocol):
     """What is needed of a lab.node.Node."""
 
     disk: str
+    meta_disk: str
 
     def run(self, command: str | Sequence[str],
             check: bool = True) -> Result:
@@ -126,12 +128,26 @@ def tables(node: Node) -> dict[str, str]:
     return by_device(dmsetup(node, 'table'))
 
 
+def groups(node: Node) -> dict[str, str]:
+    """The volume groups of the backend, each with its disk."""
+    found = {GROUP: node.disk, META_GROUP: node.meta_disk}
+    return {name: disk for name, disk in found.items() if disk}
+
+
+def lvs(node: Node, *options: str) -> str:
+    """What LVM's ``lvs`` prints of these groups.
+
+    It is shown their disks only: it would wait for an imported one whose
+    lender is away.
+    """
+    found = groups(node)
+    return node.run(['lvs', '--devices', ','.join(found.values()),
+                     '--noheadings', *options, *found]).stdout
+
+
 def volumes(node: Node) -> dict[str, frozenset[str]]:
-    """Logical volumes of the backend's group, with their tags."""
-    # LVM is shown one disk only: it would wait for an imported one whose
-    # lender is away.
-    text = node.run(['lvs', '--devices', node.disk, '--noheadings', '-o',
-                     'lv_name,lv_tags', GROUP]).stdout
+    """Logical volumes of the backend's groups, with their tags."""
+    text = lvs(node, '-o', 'lv_name,lv_tags')
     lines = [line.split() for line in text.splitlines()]
     return {words[0]: frozenset(','.join(words[1:]).split(',')) - {''}
             for words in lines if words}

@@ -37,6 +37,8 @@ _KILLED = re.compile(r'^.*ut of memory: Killed process .*$', re.M)
 _LAST_LINES = 5
 # Of the servers of volatile disks.
 _FIRST_PORT = 10809
+_MOST_DISKS = 3
+_META_GIB = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,11 +49,13 @@ class Size:
     the node is switched off.
 
     :ivar volatile: its disks have a write cache that a power cut empties
+    :ivar metadata: the metadata of clones has a disk and a group of its own
     """
 
     memory_mib: int = 768
     disk_gib: int = 100
     volatile: bool = False
+    metadata: bool = False
 
 
 class Node:
@@ -71,15 +75,19 @@ class Node:
         self.mgmt_address = mgmt_address(number)
         self.console_log = directory / 'console.log'
         self.volatile = size.volatile
-        # As the node knows it.
+        # As the node knows them; without the second there is no such group.
         self.disk = '/dev/nbd1' if size.volatile else '/dev/ubdb'
+        self.meta_disk = ''
+        if size.metadata:
+            self.meta_disk = '/dev/nbd2' if size.volatile else '/dev/ubdc'
         self._network = network
         self._shares = list(shares)
         self._size = size
         self._kernel_name = kernel_name
         self._images = [directory / 'state.img', directory / 'disk.img']
+        self._images += [directory / 'meta.img'] * size.metadata
         self._disks = [
-            Disk(image, network, _FIRST_PORT + 2 * number + index)
+            Disk(image, network, _FIRST_PORT + _MOST_DISKS * number + index)
             for index, image in enumerate(self._images) if size.volatile]
         self._group = Group(directory / 'kernel.pid')
         # Whether this object has switched it on; how much of the console's
@@ -117,7 +125,7 @@ class Node:
             self._interface(0, 'data'), self._interface(1, 'mgmt'),
             'con=null', 'con0=fd:0,fd:1', 'ssl=null', 'noreboot', 'quiet',
             f'uml_dir={self.directory}/uml', f'umid={self.name}',
-            f'DISK={self.disk}', *self._told()]
+            f'DISK={self.disk}', f'META={self.meta_disk}', *self._told()]
 
     def _told(self) -> list[str]:
         """The kernel's parameters that are for what boots."""
@@ -150,7 +158,7 @@ class Node:
         return [f'SERVER={CONTROLLER}', f'PORTS={ports}']
 
     def _make_disks(self) -> None:
-        state, disk = self._images
+        state, disk, *meta = self._images
         if not state.exists():
             part = state.with_suffix('.part')
             with part.open('wb') as file:
@@ -161,9 +169,11 @@ class Node:
             run('mkfs.ext4', '-q', '-F', '-O',
                 '^metadata_csum,^metadata_csum_seed', str(part))
             part.rename(state)
-        if not disk.exists():
-            with disk.open('wb') as file:
-                file.truncate(self._size.disk_gib << 30)
+        sizes = self._size.disk_gib, _META_GIB
+        for image, gib in zip((disk, *meta), sizes):
+            if not image.exists():
+                with image.open('wb') as file:
+                    file.truncate(gib << 30)
 
     def wait_booted(self) -> None:
         """Wait until commands can run in the node."""
@@ -233,7 +243,7 @@ class Node:
 
         Of volatile disks only; see lab.disk.
         """
-        return self._disks[-1].writes
+        return self._images[1].with_suffix('.writes')
 
     def _end(self) -> None:
         self._on = False

@@ -6,7 +6,7 @@ import http.client
 import pathlib
 import typing
 
-from lab import ledger, programs
+from lab import ledger, look, programs
 from lab.attached import AttachedVolume
 from lab.errors import LabError
 from lab.processes import wait_for
@@ -25,7 +25,7 @@ _LONG_SECONDS = 900
 
 # As doc/source/admin/failures.rst says of a volume group that is not found.
 _REPAIR = r'''
-vgs cinder-volumes >/dev/null 2>&1 && exit
+vgs "$GROUP" >/dev/null 2>&1 && exit
 set -e
 rm -f /run/metadata
 bad=$(pvck --dump headers "$DISK" |
@@ -41,13 +41,14 @@ sync "$DISK"
 
 
 def repair(node: LabNode) -> bool:
-    """Make LVM find the volume group again; whether it did not.
+    """Make LVM find the volume groups again; whether it did not find one.
 
     LVM writes a description of the group and then where it is, without a
     flush in between.
     """
-    return 'Writing metadata' in node.run(
-        f'DISK={node.disk}\n{_REPAIR}').stdout
+    said = [node.run(f'GROUP={group} DISK={disk}\n{_REPAIR}').stdout
+            for group, disk in look.groups(node).items()]
+    return any('Writing metadata' in text for text in said)
 
 
 def wait_device(at: AttachedVolume) -> None:

@@ -21,7 +21,7 @@ RECORDED = pathlib.Path(__file__).with_name('times.json')
 UNKNOWN = 30.0
 # Tests that start something of their own beside the lab, once for a module,
 # or what tempest has for a class: its users, often a volume.
-_TOGETHER = re.compile(r'tests\..*\.test_(galera|power)\.|'
+_TOGETHER = re.compile(r'tests\..*\.test_(galera|power\w*)\.|'
                        r'(cinder_)?tempest.*?\.test_\w+\.\w+\.')
 
 Times = Mapping[str, float]

@@ -134,6 +134,7 @@ class FunctionalTest(faults.Faults):
     """
 
     volatile = False
+    metadata = False
     nodes = 2
     driver = FAULTY_DRIVER
     # What the last test that passed has left is looked for when the class
@@ -149,7 +150,8 @@ class FunctionalTest(faults.Faults):
     @classmethod
     def the_lab(cls) -> Lab:
         """The lab, started if need be."""
-        return environment.lab(cls.volatile, cls.driver, cls.nodes)
+        return environment.lab(cls.volatile, cls.driver, cls.nodes,
+                               cls.metadata)
 
     @property
     def gib(self) -> int:

@@ -26,6 +26,7 @@ import testtools
 from lab import FAULTY_DRIVER, Lab, logs, remains
 from lab.errors import LabError, LabInUse
 from lab.lab import LabNode
+from lab.look import META_GROUP
 from lab.node import Size
 from lab.processes import ENDING
 
@@ -45,19 +46,22 @@ _TROUBLE = re.compile(r' (WARNING|ERROR|CRITICAL) (?!oslo.privsep)')
 
 @functools.cache
 def lab(volatile: bool = False, driver: str = FAULTY_DRIVER,
-        nodes: int = 2) -> Lab:
+        nodes: int = 2, metadata: bool = False) -> Lab:
     """The lab of this process.
 
     :param volatile: its disks lose what was not flushed, see lab.disk
+    :param metadata: that of clones has a disk of its own
     """
     if _GIVEN:
         found = Lab.attach(_GIVEN)
     else:
         kind = 'power' if volatile else 'functional'
+        group = {'dmclone_metadata_volume_group': META_GROUP}
         found = start(lambda number: Lab(
             f'{kind}-{number}', nodes, driver=driver,
-            size=Size(volatile=volatile),
-            backend={'volume_clear': 'none', 'lab_gib': gib(volatile)},
+            size=Size(volatile=volatile, metadata=metadata),
+            backend={'volume_clear': 'none', 'lab_gib': gib(volatile),
+                     **(group if metadata else {})},
             default={'rpc_response_timeout': 100,
                      'backend_stats_polling_interval': STATS_SECONDS}))
     return found

@@ -26,16 +26,16 @@ from tests.functional import faults
 
 # When the power is cut, and the longest time until then, in seconds.
 MOMENTS = {'attach': 6.0, 'copying': 8.0, 'swap': 2.0, 'detach': 3.0}
-_ROUNDS = int(os.environ.get('DMCLONE_ROUNDS') or
-              (20 if environment.LONG else 1))
+ROUNDS = int(os.environ.get('DMCLONE_ROUNDS') or
+             (20 if environment.LONG else 1))
 _SEED = os.environ.get('DMCLONE_SEED') or (
     str(random.randrange(10**6)) if environment.LONG else '59')
 # How often power fails again while a node starts, and when all is on again
 # before it has come to rest; until when, in seconds.
 _AGAIN = 0.3
 _STARTING = 8.0
-# With this little of what is in the cache of a volume group's disk stays.
-_LOSE_MOST = 6
+# With this little of what is in the caches of the groups' disks stays.
+LOSE_MOST = 55
 
 
 class Rounds(base.FunctionalTest):
@@ -65,13 +65,13 @@ class Rounds(base.FunctionalTest):
         server.detach()
         return server
 
-    def rounds(self) -> None:
-        """All rounds; prints what came of them."""
+    def rounds(self, count: int) -> None:
+        """So many rounds; prints what came of them."""
         nodes = self.node1, self.node2
         self.servers = list(self.pool.map(self.server, (1, 2), nodes))
-        for number in range(_ROUNDS):
+        for number in range(count):
             self.round(number, random.Random(f'{_SEED} {number}'))
-        print(f'seed {_SEED}: {_ROUNDS} rounds, {self.cuts} power cuts; '
+        print(f'seed {_SEED}: {count} rounds, {self.cuts} power cuts; '
               f'of {self.lost.cached} cached writes {self.lost.lost} lost, '
               f'{self.lost.torn} torn; '
               f'{sum(s.ledger.flushes for s in self.servers)} flushes',
@@ -89,7 +89,7 @@ class Rounds(base.FunctionalTest):
             future.result()
         self.look(victims)
         while dice.random() < _AGAIN:
-            number += _ROUNDS
+            number += ROUNDS
             victims = dice.choice(nodes)
             self.strike(f'{number}', victims, dice, MOMENTS['copying'])
             self.look(victims)
@@ -218,7 +218,7 @@ class Rounds(base.FunctionalTest):
         self.wait_frozen(self.node1)
         row = self.row(server.volume)
         for node in self.lab.nodes:
-            node.power_cut(_LOSE_MOST)
+            node.power_cut(LOSE_MOST)
         self.forget_requests()
         self.boot(self.lab.nodes)
         missing = self.missing(server.volume, row.lv)
@@ -252,7 +252,7 @@ class PowerTest(Rounds):
                  'oflag=direct status=none')
         self.node1.run(f'{write.format("flushed")} conv=fsync; '
                        f'{write.format("at_once")}')
-        loss = self.node1.power_cut(_LOSE_MOST)
+        loss = self.node1.power_cut(LOSE_MOST)
         self.assertLessEqual(16, loss.cached)
         self.recover([self.node1])
         power.wait_device(at)
@@ -269,7 +269,7 @@ class PowerTest(Rounds):
         self.rest_of(server)
 
     def test_power_cuts(self) -> None:
-        self.rounds()
+        self.rounds(ROUNDS)
 
     def test_every_flush(self) -> None:
         """At each flush what the borrower has and lacks is right.

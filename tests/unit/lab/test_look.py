@@ -24,6 +24,7 @@ class Busy:
     """A node with devices; one goes between listing and asking."""
 
     disk = '/dev/ubdb'
+    meta_disk = ''
 
     def __init__(self, devices: dict[str, str], goes: str = '',
                  error: str = GONE) -> None:
