@@ -98,7 +98,14 @@ def _pen_of(number: int) -> int:
 class Program:
     """The part that runs in a node."""
 
-    def __init__(self, path: str, owner: int, size: int) -> None:
+    def __init__(self, path: str, owner: int, size: int,
+                 through: bool = False) -> None:
+        """Open the device.
+
+        :param through: it has no cache, so that nobody flushes: what is
+            written is durable
+        """
+        self._through = through
         self._owner = owner
         self._areas = areas(size)
         self._device = blocks.Device(path, os.O_RDWR, SECTOR)
@@ -112,7 +119,7 @@ class Program:
         piece = self._piece(write.first, write.count)
         self._device.write(piece, (
             blocks.seal(Stamp(self._owner, sector, epoch, turn), SECTOR)
-            for sector in piece), write.durable)
+            for sector in piece), write.durable and not self._through)
 
     def fill(self) -> None:
         """Write all areas, as epoch 0, and flush."""
@@ -143,11 +150,11 @@ class Program:
             turn += 1
             write = pen[turn]
             self._put(epoch, turn, write)
-            if write.durable:
+            if write.durable or self._through:
                 _say(f'D {epoch} {number} {turn}')
             written.update((write.first + index, turn)
                            for index in range(write.count))
-            if write.flush:
+            if write.flush and not self._through:
                 # So that a cut finds something in the cache more often.
                 time.sleep(random.random() * PAUSE)
                 self._device.flush()
@@ -360,10 +367,11 @@ class Ledger:
 def main() -> None:
     """Run as ``ledger fill|write|flush|copy DEVICE OWNER SIZE [MORE]...``.
 
-    More is the epoch and a file that stops it, the epoch, or the target.
+    More is the epoch and a file that stops it (and "through", see Program),
+    the epoch, or the target.
     """
     verb, path, owner, size, *words = sys.argv[1:]
-    program = Program(path, int(owner), int(size))
+    program = Program(path, int(owner), int(size), 'through' in words)
     if verb == 'fill':
         program.fill()
     elif verb == 'write':

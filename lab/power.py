@@ -21,8 +21,10 @@ GIB = 1 << 30
 _LATER = 600
 # For what reads or writes a whole volume.
 _LONG_SECONDS = 900
-
-
+# By the disks of a node; lab/node-init knows how many there are.
+_TAKEN_NBDS = 3
+# Modes of QEMU in which a guest sees a disk without a write cache.
+_NO_CACHE = ('writethrough', 'directsync')
 # As doc/source/admin/failures.rst says of a volume group that is not found.
 _REPAIR = r'''
 vgs "$GROUP" >/dev/null 2>&1 && exit
@@ -62,7 +64,10 @@ class Server:
 
     :ivar at: its attachment, or None
     :ivar node: where it is attached, or was
+    :ivar told: what the program that writes is told of its disk
     """
+
+    told: tuple[str, ...] = ()
 
     def __init__(self, lab: Lab, volume: str, owner: int, node: LabNode,
                  size: int = GIB) -> None:
@@ -116,6 +121,12 @@ class Server:
 
     # -- what it does -------------------------------------------------------
 
+    @property
+    def disk(self) -> str:
+        """What its programs write to, on its node."""
+        assert self.at
+        return self.at.path
+
     def _words(self, verb: str, *more: object,
                path: str | None = None) -> list[str]:
         if not path:
@@ -146,7 +157,8 @@ class Server:
         self._said = 0
         self._files.unlink(missing_ok=True)
         self._command = self.node.popen(self._words(
-            'write', self.ledger.epoch, self._files))
+            'write', self.ledger.epoch, self._files, *self.told,
+            path=self.disk))
 
     def listen(self) -> None:
         """Note what it has said until now; LabError if it has failed."""
@@ -195,3 +207,34 @@ class Server:
         """
         found = self.ledger.compare(self.copy(self.node), settled)
         return self.ledger.findings + found
+
+
+class CachedServer(Server):
+    """One whose programs write through QEMU's block layer.
+
+    Of those on a node each has an owner of its own, from 1 to 5.
+
+    :ivar mode: QEMU's cache mode, as ``disk_cachemodes`` of Nova names it
+    """
+
+    def __init__(self, lab: Lab, volume: str, owner: int, node: LabNode,
+                 mode: str) -> None:
+        super().__init__(lab, volume, owner, node)
+        self.mode = mode
+        if mode in _NO_CACHE:
+            # So they are told by the disk that QEMU gives them.
+            self.told = ('through',)
+
+    @property
+    def disk(self) -> str:
+        return f'/dev/nbd{_TAKEN_NBDS + self.ledger.owner - 1}'
+
+    def start(self, epoch: int | None = None) -> None:
+        assert self.at
+        self.node.run(['qemu-nbd', f'--connect={self.disk}', '--format=raw',
+                       f'--cache={self.mode}', self.at.path])
+        super().start(epoch)
+
+    def stop(self) -> None:
+        super().stop()
+        self.node.run(['qemu-nbd', '--disconnect', self.disk])

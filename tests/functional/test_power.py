@@ -53,9 +53,15 @@ class Rounds(base.FunctionalTest):
         self.cuts = 0
         self.servers: list[power.Server] = []
 
-    def server(self, owner: int, node: LabNode) -> power.Server:
-        """A server's volume, filled and at rest on a node."""
-        server = power.Server(self.lab, self.volume(node), owner, node)
+    def server(self, owner: int, node: LabNode,
+               mode: str = '') -> power.Server:
+        """A server's volume, filled and at rest on a node.
+
+        :param mode: QEMU's cache mode, if there is a QEMU
+        """
+        words = self.lab, self.volume(node), owner, node
+        server = (power.CachedServer(*words, mode) if mode
+                  else power.Server(*words))
         # A device that is open is not detached.
         self.addCleanup(server.die)
         server.attach(node)

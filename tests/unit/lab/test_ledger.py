@@ -166,6 +166,25 @@ class LedgerTest(unittest.TestCase):
         self.assertEqual('', self.findings())
         self.assertLess(0, self.ledger.flushes)
 
+    def test_a_run_without_a_cache(self) -> None:
+        """Every write is said to be durable, and none is flushed."""
+        stop = self.path.with_name('stop')
+        self.said.side_effect = lambda words: (
+            stop.touch() if self.said.call_count > 20 else None)
+        program = ledger.Program(str(self.path), OWNER, SIZE, through=True)
+        self.addCleanup(os.close, program._device._handle)
+        with mock.patch.object(program._device, 'flush') as flush:
+            program._run(1, 0, str(stop))
+        self.assertFalse(flush.called)
+        lines = [call.args[0] for call in self.said.mock_calls]
+        self.assertEqual([f'D 1 0 {turn}' for turn in range(1, len(lines))],
+                         lines[:-1])
+        self.ledger.take('\n'.join(lines))
+        self.assertEqual('', self.findings())
+        last = self.pen()[len(lines) - 1]
+        self.put(last.first, self.seal(last.first, 0, 0))
+        self.assertIn(f'sector {last.first}: old', self.findings())
+
     # -- families -----------------------------------------------------------
 
     def test_a_run_of_another_volume(self) -> None:
