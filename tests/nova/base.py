@@ -7,6 +7,7 @@ import contextlib
 import testtools
 
 from lab import checker
+from lab.compute.node import ComputeService
 from lab.compute.server import LIMIT, Server
 from lab.errors import LabError
 from lab.processes import wait_for
@@ -83,6 +84,14 @@ class NovaTest(testtools.TestCase):
         self.assertEqual([], silent())
 
     # -- what tests do ------------------------------------------------------
+
+    def configure(self, compute: ComputeService,
+                  options: dict[str, dict[str, object]] | None = None
+                  ) -> None:
+        """Restart nova-compute with these options added, by section."""
+        compute.stop()
+        compute.configure(options)
+        compute.start(wait=True)
 
     def server(self, node: int = 1) -> Server:
         """A server on a node, whose guest writes."""

@@ -68,6 +68,19 @@ class FilesTest(base.NovaTest):
         for kind, volume in volumes.items():
             self.assert_found(server, volume, kind)
 
+    def test_through_the_page_cache(self) -> None:
+        """QEMU's mode writeback: no node shows what it had read before."""
+        for node in self.lab.nodes:
+            self.addCleanup(self.configure, node.compute)
+            self.configure(node.compute, {
+                'libvirt': {'disk_cachemodes': 'block=writeback'}})
+        server, volumes = self.mounted()
+        self.assertEqual(3, self.node1.compute.virsh(
+            'dumpxml', server.id).count("cache='writeback'"))
+        for number in (2, 1):
+            self.arrive(server, volumes, number)
+        self.rest(server, volumes)
+
     def assert_found(self, server: Server, volume: str, kind: str) -> None:
         """What is wrong with it would have been said."""
         device = server.device(volume)

@@ -2,7 +2,6 @@
 """Servers that move, with all that Nova offers, and write all the time."""
 from __future__ import annotations
 
-from lab.compute import node
 from lab.guest import console
 from tests.functional import environment
 from tests.nova import base
@@ -31,10 +30,10 @@ class MovesTest(base.NovaTest):
         libvirt does not let a processor stand still meanwhile.
         """
         compute = self.node1.compute
-        self._restart(compute, {
+        self.configure(compute, {
             'libvirt': {'live_migration_permit_post_copy': True}})
         # Where it is permitted no other server could stand still.
-        self.addCleanup(self._restart, compute)
+        self.addCleanup(self.configure, compute)
         server = self.server()
         server.press(console.IDLE)
         compute.virsh('migrate-setspeed', server.id, '1')
@@ -47,12 +46,6 @@ class MovesTest(base.NovaTest):
         self.moved(server, 2)
         server.wait_hydrated()
         self.assert_intact(server)
-
-    def _restart(self, compute: node.ComputeService,
-                 options: dict[str, dict[str, object]] | None = None) -> None:
-        compute.stop()
-        compute.configure(options)
-        compute.start(wait=True)
 
     def test_cold_moves(self) -> None:
         """Migrated and kept, migrated and taken back, shelved, rebooted."""
