@@ -117,29 +117,3 @@ def dd_seconds(stderr: str) -> float:
     if not match:
         raise ValueError(f'not the end of dd: {stderr!r}')
     return float(match[1])
-
-
-@dataclasses.dataclass(frozen=True)
-class Load:
-    """What ``fio`` says of a load.
-
-    :ivar rate: requests a second
-    :ivar longest: the longest request, in ms
-    :ivar typical: the median of the requests, in ms
-    :ivar late: what 99 % of the requests do not exceed, in ms
-    """
-
-    rate: float
-    longest: float
-    typical: float
-    late: float
-
-    @classmethod
-    def parse(cls, output: str, direction: str = 'write') -> Load:
-        """From the JSON of a run with one job that reads or writes."""
-        # Warnings may come first.
-        job = json.loads(output[output.index('{'):])['jobs'][0][direction]
-        percentiles = job['clat_ns']['percentile']
-        return cls(job['iops'], job['lat_ns']['max'] / 1e6,
-                   percentiles['50.000000'] / 1e6,
-                   percentiles['99.000000'] / 1e6)

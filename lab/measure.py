@@ -10,9 +10,10 @@ import uuid
 from collections.abc import Callable, Iterator
 
 from cinder_dmclone.units import SECTOR
-from lab import figures
+from lab import figures, fio
 from lab.attached import AttachedVolume, clone_status
-from lab.figures import Aim, Figure, Load
+from lab.figures import Aim, Figure
+from lab.fio import Load
 from lab.lab import Lab, LabNode
 from lab.processes import wait_for
 from lab.show import expect
@@ -25,13 +26,12 @@ _LOAD = 3
 _BUSY_SECONDS = 7
 # Bytes that a server writes again and again.
 _AREA = 64 << 20
-_SYNC = ('--ioengine=psync',)
 # What servers do while a volume hydrates: with pauses of less than a
 # millisecond, and with none.
 BUSY = {
-    '1000 writes/s': (*_SYNC, '--rate_iops=1000'),
-    'writes at depth 1': _SYNC,
-    'writes at depth 32': ('--ioengine=libaio', '--iodepth=32'),
+    '1000 writes/s': (*fio.SYNC, '--rate_iops=1000'),
+    'writes at depth 1': fio.SYNC,
+    'writes at depth 32': fio.DEEP,
 }
 # How it hydrates: by the kernel alone, and with the service at work.
 ALONE, KEPT = 'alone', 'kept going'
@@ -188,9 +188,8 @@ class Bench:
     def _beside(self, at: AttachedVolume, words: tuple[str, ...]
                 ) -> tuple[float, Load]:
         node = at.node
-        fio = [*self._fio(at.path, _BUSY_SECONDS, *words),
-               f'--size={_AREA}']
-        with node.popen(fio) as load:
+        words = (*words, *fio.for_seconds(_BUSY_SECONDS), f'--size={_AREA}')
+        with node.popen(fio.command(at.path, *words)) as load:
             wait_for('fio', lambda: node.run('pgrep -x fio',
                                              check=False).stdout, 30)
             # The service, if it goes on, has to see that it hydrates.
@@ -205,19 +204,13 @@ class Bench:
 
     # Loads
 
-    def _fio(self, path: str, seconds: int,
-             *words: str) -> list[str]:
-        return ['fio', '--name=load', f'--filename={path}', '--direct=1',
-                '--rw=randwrite', '--bs=4k', *(words or _SYNC),
-                '--norandommap', '--time_based', f'--runtime={seconds}',
-                '--thread', '--output-format=json']
-
     def _load_until(self, at: AttachedVolume, done: Callable[[], bool],
                     after: Callable[[], None] = lambda: None
                     ) -> tuple[float, Load]:
         """Write until ``done``; seconds that took, and the load."""
         node, begin = at.node, time.monotonic()
-        with node.popen(self._fio(at.path, 300)) as load:
+        with node.popen(fio.command(at.path, *fio.SYNC,
+                                    *fio.for_seconds(300))) as load:
             wait_for('fio', lambda: node.run('pgrep -x fio',
                                              check=False).stdout, 30)
             after()
@@ -235,7 +228,8 @@ class Bench:
         for number in range(pairs):
             # Which one is first alternates.
             for name in sorted(paths, reverse=bool(number % 2)):
-                result = at.node.run(self._fio(paths[name], _LOAD))
+                result = at.node.run(fio.command(
+                    paths[name], *fio.SYNC, *fio.for_seconds(_LOAD)))
                 samples[name].append(Load.parse(result.stdout).rate)
         return figures.ratio('4 KiB random writes against the bare LV',
                              'device', 'bare', samples, 'writes/s',

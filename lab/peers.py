@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from lab import config, figures
-from lab.figures import Aim, Figure, Load
+from lab import config, figures, fio
+from lab.figures import Aim, Figure
+from lab.fio import Load
 from lab.lab import Lab, LabNode
 from lab.processes import wait_for
 
@@ -221,12 +222,10 @@ class Peers:
     @staticmethod
     def _load(node: LabNode, path: str, load: str) -> Load:
         kind, size, depth, direction = LOADS[load]
-        result = node.run([
-            'fio', '--name=load', f'--filename={path}', '--direct=1',
-            f'--rw={kind}', f'--bs={size}', f'--iodepth={depth}',
-            '--ioengine=libaio', '--norandommap', '--time_based',
-            f'--size={_AREA}', f'--runtime={_SECONDS}',
-            '--output-format=json'])
+        result = node.run(fio.command(
+            path, f'--iodepth={depth}', '--ioengine=libaio',
+            *fio.for_seconds(_SECONDS), f'--size={_AREA}', kind=kind,
+            size=size))
         return Load.parse(result.stdout, direction)
 
 

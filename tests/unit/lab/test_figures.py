@@ -82,11 +82,3 @@ class ParseTest(unittest.TestCase):
     def test_dd_that_failed(self) -> None:
         with self.assertRaises(ValueError):
             figures.dd_seconds('dd: error reading: Input/output error')
-
-    def test_load_of_fio(self) -> None:
-        output = 'fio: a warning\n' + json.dumps({'jobs': [{'write': {
-            'iops': 7000.5, 'lat_ns': {'max': 61_500_000},
-            'clat_ns': {'percentile': {
-                '50.000000': 120_000, '99.000000': 2_500_000}}}}]})
-        self.assertEqual(figures.Load(7000.5, 61.5, 0.12, 2.5),
-                         figures.Load.parse(output))

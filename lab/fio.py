@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads of servers: how ``fio`` is run, and what it says."""
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+# One write after the other, and as many at once as a busy server has.
+SYNC = ('--ioengine=psync',)
+DEEP = ('--ioengine=libaio', '--iodepth=32')
+
+
+def command(paths: str | Sequence[str], *words: str, kind: str = 'randwrite',
+            size: str = '4k') -> list[str]:
+    """The command line of a load without page cache.
+
+    :param paths: of one device, or of several with a job of its own each
+    :param words: whatever else all jobs have, as ``for_seconds``
+    """
+    jobs = [paths] if isinstance(paths, str) else list(paths)
+    return ['fio', '--direct=1', f'--rw={kind}', f'--bs={size}', '--thread',
+            *words, '--output-format=json',
+            *(word for path in jobs
+              for word in ('--name=load', f'--filename={path}'))]
+
+
+def for_seconds(seconds: float) -> tuple[str, ...]:
+    """Words for a load that goes on so long, however small the device."""
+    return '--norandommap', '--time_based', f'--runtime={seconds:g}'
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """What ``fio`` says of a load.
+
+    :ivar rate: requests a second
+    :ivar longest: the longest request, in ms
+    :ivar typical: the median of the requests, in ms
+    :ivar late: what 99 % of the requests do not exceed, in ms
+    """
+
+    rate: float
+    longest: float
+    typical: float
+    late: float
+
+    @classmethod
+    def parse(cls, output: str, direction: str = 'write') -> Load:
+        """From the JSON of a run with one job that reads or writes."""
+        (found,) = cls.parse_all(output, direction)
+        return found
+
+    @classmethod
+    def parse_all(cls, output: str, direction: str = 'write') -> list[Load]:
+        """The same of a run with several jobs, in their order."""
+        # Warnings may come first.
+        found = json.loads(output[output.index('{'):])
+        return [cls._of(job[direction]) for job in found['jobs']]
+
+    @classmethod
+    def _of(cls, found: dict[str, Any]) -> Load:
+        percentiles = found['clat_ns']['percentile']
+        return cls(found['iops'], found['lat_ns']['max'] / 1e6,
+                   percentiles['50.000000'] / 1e6,
+                   percentiles['99.000000'] / 1e6)
