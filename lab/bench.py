@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import pathlib
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from lab import (account, chart, crowd, entry, figures, install, kernel,
-                 peers, races, scheduling, virtualenv)
+from lab import (account, chart, crowd, entry, exposure, figures, install,
+                 kernel, peers, races, scheduling, virtualenv)
 from lab.account import Cost
-from lab.attached import AttachedVolume
 from lab.figures import Aim, Figure
 from lab.lab import Lab
 from lab.measure import ALONE, BUSY, KEPT, Bench
@@ -23,14 +24,38 @@ _PROGRAM = 'tools/bench'
 _MINUTE = 60
 # Two backends on a node need their memory.
 _SIZE = Size(memory_mib=1024, disk_gib=500)
-# What it measures, one after the other.
+# What it measures, one after the other, in one lab.
 PARTS = {'attach': 'time to attach', 'first-writes': 'first writes',
          'relocation': 'hydration, swap, writes',
          'busy': 'hydration while a server writes',
          'cost': 'processes and statements'}
 
 
-def _arguments() -> argparse.Namespace:
+@dataclasses.dataclass(frozen=True)
+class Apart:
+    """What is measured in a lab of its own, and only if it is named.
+
+    :ivar about: for a person
+    :ivar measure: its figures; given the lab, how many rounds, whether that
+        is to be quick, and how to say what is done
+    :ivar draw: a picture of the figures with a title, an SVG
+    :ivar lab: what its lab has that others do not
+    """
+
+    about: str
+    measure: Callable[[Lab, int, bool, Callable[[str], None]], list[Figure]]
+    draw: Callable[[Sequence[Figure], str], str] = chart.ratios
+    lab: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+APART = {
+    'exposure': Apart('how long a volume is on two nodes',
+                      exposure.measure, exposure.draw),
+}
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(
         prog=_PROGRAM, description='Measure relocations in a lab of two '
         'real kernels. Only ratios mean anything: the lab is slow. Needs '
@@ -39,11 +64,19 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument('--json', type=pathlib.Path, metavar='FILE',
                         help='write all figures and samples there, too')
     parser.add_argument('--plot', type=pathlib.Path, metavar='FILE',
-                        help='write a picture of the ratios (SVG)')
+                        help='write a picture of the figures (SVG)')
     parser.add_argument('--quick', action='store_true',
-                        help='one repetition instead of several')
+                        help='one repetition instead of several, and less of '
+                        'what takes long')
+    parser.add_argument('--rounds', type=_count, metavar='N',
+                        help='so many repetitions')
     only = parser.add_mutually_exclusive_group()
-    only.add_argument('--only', choices=PARTS, help='measure one part')
+    only.add_argument(
+        '--only', choices=[*PARTS, *APART], metavar='PART',
+        help='measure one part: ' + '; '.join(
+            f'{name}: {about}' for name, about in PARTS.items())
+        + '. Or, in a lab of its own, what is not measured otherwise: '
+        + '; '.join(f'{name}: {part.about}' for name, part in APART.items()))
     only.add_argument('--peers', action='store_true',
                       help="measure this driver beside Cinder's LVM driver, "
                       'and nothing else')
@@ -60,7 +93,27 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument('--name', default=entry.lab_name('bench'),
                         help='name of the lab (default: %(default)s)')
     kernel.add_option(parser)
-    return parser.parse_args()
+    found = parser.parse_args(argv)
+    if found.races and found.rounds:
+        parser.error('--races counts turns, not rounds')
+    return found
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError('at least 1')
+    return number
+
+
+def rounds(args: argparse.Namespace) -> int:
+    """How often each measurement is made."""
+    if args.rounds:
+        return int(args.rounds)
+    if args.scheduling:
+        return 10 if args.quick else 100
+    times = 1 if args.quick else 5 if args.peers else 3
+    return 2 * times if args.crowd else times
 
 
 class Suite:
@@ -89,19 +142,11 @@ class Suite:
     def _first_writes(self) -> list[Figure]:
         return [self._bench.first_writes(3 * self._times)]
 
-    def _volume(self, gib: int) -> tuple[str, AttachedVolume]:
-        """A volume full of data, at home on node 1."""
-        volume = self._lab.create_volume(gib, node=1)
-        at = self._bench.attach(volume, 1)
-        at.node.run(f'dd if=/dev/zero of={at.path} bs=1M '
-                    f'count={gib << 10} oflag=direct', timeout=300)
-        return volume, at
-
     def _relocations(self) -> list[Figure]:
         samples: dict[str, list[float]] = {
             'hydration': [], 'dd': [], 'with': [], 'without': []}
         # Must not be there before all windows have been measured.
-        volume, at = self._volume(3)
+        volume, at = self._bench.filled(3)
         for number in range(self._times):
             self._bench.detach(at)
             at = self._bench.attach(volume, 2 - number % 2)
@@ -121,7 +166,7 @@ class Suite:
             load: {ALONE: [], KEPT: []} for load in BUSY}
         late: dict[str, dict[str, list[float]]] = {
             load: {ALONE: [], KEPT: []} for load in BUSY}
-        volume, at = self._volume(8)
+        volume, at = self._bench.filled(8)
         for number in range(self._times):
             self._bench.detach(at)
             at = self._bench.attach(volume, 2 - number % 2)
@@ -138,7 +183,7 @@ class Suite:
                           'ms', Aim(2, most=True)))]
 
     def _accounts(self) -> list[Figure]:
-        volume, at = self._volume(1)
+        volume, at = self._bench.filled(1)
         bench = self._bench
         # What has changed is looked at once more by the next statistics.
         time.sleep(_MINUTE)
@@ -202,8 +247,8 @@ def _run(args: argparse.Namespace) -> int:
     for file in filter(None, (args.json, args.plot)):
         # Rather now than after all measurements.
         expect(file.absolute().parent.is_dir(), f'no directory for {file}')
+    times = rounds(args)
     if args.scheduling:
-        times = 10 if args.quick else 100
         found = scheduling.measure(install.ensure() / 'bin/python', times)
         _tell(args, found, times)
         return 0
@@ -215,15 +260,7 @@ def _run(args: argparse.Namespace) -> int:
         if args.json:
             args.json.write_text(races.report(lines))
         return 0
-    times = (1 if args.quick else 5 if args.peers else 3) * (
-        2 if args.crowd else 1)
-    # No overwriting of deleted volumes beside a measurement; a paused
-    # service is not taken for dead. What a deleted volume had is free only
-    # with the next statistics.
-    lab = Lab(args.name, nodes=3 if args.crowd else 2,
-              backend={'volume_clear': 'none'},
-              default={'service_down_time': 300}, size=_SIZE,
-              beside=peers.BACKENDS if args.peers else None)
+    lab = _lab(args)
     with entry.running(lab):
         found = _measure(lab, times, args)
         release = lab.nodes[-1].run('uname -r').stdout.strip()
@@ -233,6 +270,22 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _lab(args: argparse.Namespace) -> Lab:
+    more: dict[str, Any] = {}
+    if args.crowd:
+        more = {'nodes': 3}
+    elif args.peers:
+        more = {'beside': peers.BACKENDS}
+    elif args.only in APART:
+        more = APART[args.only].lab
+    # No overwriting of deleted volumes beside a measurement; a paused
+    # service is not taken for dead. What a deleted volume had is free only
+    # with the next statistics.
+    return Lab(args.name, **{
+        'backend': {'volume_clear': 'none'},
+        'default': {'service_down_time': 300}, 'size': _SIZE, **more})
+
+
 def _tell(args: argparse.Namespace, found: list[Figure], times: int,
           **about: str) -> None:
     print('\n'.join(figures.table(found)))
@@ -240,8 +293,19 @@ def _tell(args: argparse.Namespace, found: list[Figure], times: int,
         args.json.write_text(figures.report(
             found, commit=virtualenv.commit(), **about, repetitions=times))
     if args.plot:
-        args.plot.write_text(chart.ratios(
-            found, f'tools/bench at {virtualenv.commit()}'))
+        draw = APART[args.only].draw if args.only in APART else chart.ratios
+        args.plot.write_text(draw(found, f'{_command(args)} at '
+                                         f'{virtualenv.commit()}'))
+
+
+def _command(args: argparse.Namespace) -> str:
+    """What has been called, without what is only about its output."""
+    words = [_PROGRAM]
+    if args.only:
+        words.append(f'--only {args.only}')
+    words += [f'--{name}' for name in (
+        'peers', 'crowd', 'scheduling', 'quick') if getattr(args, name)]
+    return ' '.join(words)
 
 
 def _measure(lab: Lab, times: int, args: argparse.Namespace) -> list[Figure]:
@@ -249,6 +313,8 @@ def _measure(lab: Lab, times: int, args: argparse.Namespace) -> list[Figure]:
         return _crowd(lab, times, args.quick)
     if args.peers:
         return peers.Peers(lab, times, _say).run()
+    if args.only in APART:
+        return APART[args.only].measure(lab, times, args.quick, _say)
     return Suite(Bench(lab), lab, times).run(args.only)
 
 
@@ -262,7 +328,7 @@ def _crowd(lab: Lab, times: int, quick: bool) -> list[Figure]:
 
 def main() -> int:
     """The command's exit status."""
-    args = _arguments()
+    args = arguments()
     return entry.guard(_PROGRAM, lambda: _run(args))
 
 

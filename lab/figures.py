@@ -31,6 +31,8 @@ class Figure:
 
     ``samples`` are the single measurements, by name; if it is a ratio, ``of``
     are the names of what is divided by what.
+
+    :ivar limits: what keeps it from its aim, should it be missed
     """
 
     name: str
@@ -40,6 +42,7 @@ class Figure:
     aim: Aim | None = None
     samples: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     of: tuple[str, str] | None = None
+    limits: str = ''
 
     def pairs(self) -> list[float]:
         """The ratio of each pair of measurements; none if it is no ratio.
@@ -53,36 +56,53 @@ class Figure:
                 for first, second in zip(above, below, strict=True)]
 
     @property
+    def spread(self) -> str:
+        """The least and the greatest of its pairs, if there are several."""
+        pairs = self.pairs()
+        return (f'{number(min(pairs))} to {number(max(pairs))}'
+                if len(pairs) > 1 else '')
+
+    @property
+    def missed(self) -> bool:
+        """Whether it has an aim that it does not reach."""
+        return self.aim is not None and not self.aim.met(self.value)
+
+    @property
     def verdict(self) -> str:
         if self.aim is None:
             return ''
-        word = 'met' if self.aim.met(self.value) else 'missed'
+        word = 'missed' if self.missed else 'met'
         return f'aim {self.aim}: {word}'
 
     def as_json(self) -> dict[str, Any]:
         """The figure for a file."""
         found = dataclasses.asdict(self)
+        # JSON has no number for what is infinite.
         if math.isinf(self.value):
-            # JSON has no number for it; the samples tell.
             found['value'] = None
+        found['samples'] = {
+            name: [None if math.isinf(sample) else sample
+                   for sample in samples]
+            for name, samples in self.samples.items()}
         if self.aim:
             found['aim'] = str(self.aim)
-            found['met'] = self.aim.met(self.value)
+            found['met'] = not self.missed
         return found
 
 
 def ratio(name: str, above: str, below: str,
           samples: dict[str, list[float]], unit: str,
-          aim: Aim | None = None) -> Figure:
+          aim: Aim | None = None, limits: str = '') -> Figure:
     """The median of the ratios of ``above`` to ``below``, pair by pair.
 
     Both names are keys of ``samples``; what was measured together is
-    divided, so that a machine busy for a while does not show.
+    divided, so that a machine busy for a while does not show. ``samples`` may
+    have others too.
     """
     first, second = (number(statistics.median(samples[key]))
                      for key in (above, below))
     found = Figure(name, 0, note=f'{above} {first}, {below} {second} {unit}',
-                   aim=aim, samples=samples, of=(above, below))
+                   aim=aim, samples=samples, of=(above, below), limits=limits)
     return dataclasses.replace(
         found, value=round(statistics.median(found.pairs()), 3))
 
@@ -97,10 +117,13 @@ def table(figures: Sequence[Figure]) -> list[str]:
     lines = []
     for figure in figures:
         value = f'{number(figure.value)} {figure.unit}'.strip()
-        lines.append(f'{figure.name:<42}{value:>12}  {figure.verdict}'
-                     .rstrip())
+        words = [f'{figure.name:<42}{value:>12}', figure.spread,
+                 figure.verdict]
+        lines.append('  '.join(filter(None, words)))
         if figure.note:
             lines.append(f'    {figure.note}')
+        if figure.missed and figure.limits:
+            lines.append(f'    limited by {figure.limits}')
     return lines
 
 

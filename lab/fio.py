@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import typing
 from collections.abc import Sequence
 from typing import Any
+
+from lab.processes import wait_for
+
+if typing.TYPE_CHECKING:
+    from lab.node import Node
 
 # One write after the other, and as many at once as a busy server has.
 SYNC = ('--ioengine=psync',)
@@ -65,3 +71,33 @@ class Load:
         return cls(found['iops'], found['lat_ns']['max'] / 1e6,
                    percentiles['50.000000'] / 1e6,
                    percentiles['99.000000'] / 1e6)
+
+
+class Running:
+    """A load on a node, where no other runs; used as a context manager."""
+
+    def __init__(self, node: Node, words: Sequence[str]) -> None:
+        self._node = node
+        self._command = node.popen(words)
+
+    def __enter__(self) -> Running:
+        wait_for('fio', lambda: self.ended() or self._node.run(
+            'pgrep -x fio', check=False).stdout, 30)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._command.kill()
+
+    def ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self._command.poll() is not None
+
+    def wait(self) -> Load:
+        """What it says at its end."""
+        return Load.parse(self._command.wait().stdout)
+
+    def end(self) -> Load:
+        """The same, and it ends now."""
+        # It prints its figures when it is interrupted.
+        self._node.run('pkill -INT -x fio', check=False)
+        return self.wait()

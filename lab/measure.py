@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 from cinder_dmclone.units import SECTOR
-from lab import figures, fio
+from lab import figures, fio, look
 from lab.attached import AttachedVolume, clone_status
 from lab.figures import Aim, Figure
 from lab.fio import Load
@@ -25,7 +25,7 @@ _WINDOW = 2
 _LOAD = 3
 _BUSY_SECONDS = 7
 # Bytes that a server writes again and again.
-_AREA = 64 << 20
+AREA = 64 << 20
 # What servers do while a volume hydrates: with pauses of less than a
 # millisecond, and with none.
 BUSY = {
@@ -35,6 +35,19 @@ BUSY = {
 }
 # How it hydrates: by the kernel alone, and with the service at work.
 ALONE, KEPT = 'alone', 'kept going'
+# Lets the first clone that appears copy nothing by itself, and says what it
+# was allowed to.
+_BRAKE = r'''
+while :; do
+    for clone in $(dmsetup ls | grep -o '^dmclone-clone-[0-9a-f-]*'); do
+        was=$(dmsetup status --noflush $clone |
+              sed -n 's/.* hydration_threshold \([0-9]*\) .*/\1/p')
+        [ "$was" ] && dmsetup message $clone 0 hydration_threshold 0 &&
+            echo "$was" && exit
+    done
+    sleep 0.05
+done
+'''
 # How long one write takes, in ms.
 _WRITE = '''
 import mmap, os, sys, time
@@ -53,6 +66,8 @@ class Bench:
         self._lab = lab
         # LVs that a volume has had.
         self._copies: dict[str, set[str]] = {}
+        # What a clone that was braked is allowed to have under way.
+        self._brake = ''
 
     # What is needed by all
 
@@ -71,18 +86,47 @@ class Bench:
         self._lab.detach_volume(at.id)
         self._lab.wait_volume(at.volume, 'available')
 
+    def filled(self, gib: int) -> tuple[str, AttachedVolume]:
+        """A volume full of data, at home on node 1, and attached there."""
+        volume = self._lab.create_volume(gib, node=1)
+        at = self.attach(volume, 1)
+        at.node.run(f'dd if=/dev/zero of={at.path} bs=1M '
+                    f'count={gib << 10} oflag=direct', timeout=900)
+        return volume, at
+
     def settle(self, at: AttachedVolume) -> None:
         """Wait until a relocation has left nothing but the volume."""
-        def settled() -> bool:
-            rows = self._lab.sql('SELECT provider_id FROM volumes WHERE '
-                                 f"id = '{at.volume}'")
-            return 'from=' not in rows[0][0] and not any(
-                self._has(node, lv) for node, lv in before)
-        before = [(node, lv) for node in self._lab.nodes
-                  for lv in self._copies.pop(at.volume, ())
-                  if lv != at.lv]
-        wait_for('the end of the relocation', settled, 600, 0.5)
+        wait_for('the end of the relocation', lambda: self.settled(at),
+                 600, 0.5)
+
+    def settled(self, at: AttachedVolume) -> bool:
+        """Whether it has: it is complete, and its old copies are gone."""
+        copies = self._copies[at.volume]
+        rows = self._lab.sql('SELECT provider_id FROM volumes WHERE '
+                             f"id = '{at.volume}'")
+        if 'from=' in rows[0][0] or any(
+                self._has(node, lv) for node in self._lab.nodes
+                for lv in copies - {at.lv}):
+            return False
         self._copies[at.volume] = {at.lv}
+        return True
+
+    # A relocation that waits
+
+    @contextlib.contextmanager
+    def braked(self, number: int) -> Iterator[None]:
+        """Let the clone that is made on a node meanwhile copy nothing.
+
+        What servers write still makes it copy; see release().
+        """
+        node = self._lab.nodes[number - 1]
+        with node.popen(['sh', '-c', _BRAKE]) as brake:
+            yield
+            self._brake = brake.wait().stdout.strip()
+
+    def release(self, at: AttachedVolume) -> None:
+        """Let a clone copy that was braked, if it still has to."""
+        look.message(at.node, at.clone, 'hydration_threshold', self._brake)
 
     def _has(self, node: LabNode, lv: str) -> bool:
         """Whether a node has an LV."""
@@ -188,19 +232,17 @@ class Bench:
     def _beside(self, at: AttachedVolume, words: tuple[str, ...]
                 ) -> tuple[float, Load]:
         node = at.node
-        words = (*words, *fio.for_seconds(_BUSY_SECONDS), f'--size={_AREA}')
-        with node.popen(fio.command(at.path, *words)) as load:
-            wait_for('fio', lambda: node.run('pgrep -x fio',
-                                             check=False).stdout, 30)
+        words = (*words, *fio.for_seconds(_BUSY_SECONDS), f'--size={AREA}')
+        with fio.Running(node, fio.command(at.path, *words)) as load:
             # The service, if it goes on, has to see that it hydrates.
             time.sleep(_WINDOW)
             rate = self._hydration(at)
-            return rate, Load.parse(load.wait().stdout)
+            return rate, load.wait()
 
     def fill_area(self, at: AttachedVolume) -> None:
         """Write where loads write: or they would copy that by writing."""
         at.node.run(f'dd if=/dev/zero of={at.path} bs=1M '
-                    f'count={_AREA >> 20} oflag=direct')
+                    f'count={AREA >> 20} oflag=direct')
 
     # Loads
 
@@ -209,16 +251,11 @@ class Bench:
                     ) -> tuple[float, Load]:
         """Write until ``done``; seconds that took, and the load."""
         node, begin = at.node, time.monotonic()
-        with node.popen(fio.command(at.path, *fio.SYNC,
-                                    *fio.for_seconds(300))) as load:
-            wait_for('fio', lambda: node.run('pgrep -x fio',
-                                             check=False).stdout, 30)
+        words = fio.command(at.path, *fio.SYNC, *fio.for_seconds(300))
+        with fio.Running(node, words) as load:
             after()
-            wait_for('the load', lambda: done() or load.poll(), 300, 0.5)
-            # It prints its figures when it is interrupted.
-            node.run('pkill -INT -x fio', check=False)
-            result = load.wait()
-        return time.monotonic() - begin, Load.parse(result.stdout)
+            wait_for('the load', lambda: done() or load.ended(), 300, 0.5)
+            return time.monotonic() - begin, load.end()
 
     def against_bare(self, at: AttachedVolume, pairs: int) -> Figure:
         """4 KiB random writes through the device and on the bare LV."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import unittest
 
 from lab import figures
@@ -70,6 +71,27 @@ class OutputTest(unittest.TestCase):
         self.assertIs(False, first['met'])
         self.assertIsNone(second['aim'])
         self.assertNotIn('met', second)
+
+    def test_what_never_ended_is_null(self) -> None:
+        text = figures.report([figures.Figure(
+            'x', math.inf, samples={'a': [math.inf, 1.0]})])
+        (found,) = json.loads(text, parse_constant=self.fail)['figures']
+        self.assertIsNone(found['value'])
+        self.assertEqual({'a': [None, 1.0]}, found['samples'])
+
+    def test_what_limits_is_told_of_what_is_missed(self) -> None:
+        for value, told in (1.0, True), (3.0, False):
+            lines = figures.table([figures.Figure(
+                'x', value, aim=figures.Aim(2), limits='the disk')])
+            self.assertEqual(told, '    limited by the disk' in lines)
+
+    def test_the_spread_of_several_rounds(self) -> None:
+        samples = {'a': [1.0, 3.0, 2.0], 'b': [1.0, 1.0, 1.0]}
+        (line, _) = figures.table([
+            figures.ratio('x', 'a', 'b', samples, 's', figures.Aim(2))])
+        self.assertIn('  1 to 3  aim >= 2: met', line)
+        self.assertEqual('', figures.ratio(
+            'x', 'a', 'b', {'a': [1.0], 'b': [1.0]}, 's').spread)
 
 
 class ParseTest(unittest.TestCase):
