@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lab import (account, chart, crowd, entry, exposure, figures, install,
-                 kernel, peers, races, scheduling, virtualenv)
+from lab import (account, chart, crowd, entry, exposure, figures, hydrating,
+                 install, kernel, peers, races, scheduling, virtualenv)
 from lab.account import Cost
 from lab.figures import Aim, Figure
 from lab.lab import Lab
@@ -51,6 +51,8 @@ class Apart:
 APART = {
     'exposure': Apart('how long a volume is on two nodes',
                       exposure.measure, exposure.draw),
+    'hydrating': Apart('reads and writes of what has not arrived',
+                       hydrating.measure, lab={'size': hydrating.SIZE}),
 }
 
 

@@ -76,6 +76,11 @@ class VolumeService(Daemon):
         """Write cinder.conf; start() makes it so."""
         self._write(CONF, self._driver)
 
+    def choose(self, **options: object) -> None:
+        """The same with other options of the backend from now on."""
+        self._backend = {**self._backend, **options}
+        self.configure()
+
     def _write(self, path: str, driver: str) -> None:
         node = self._node
         node.write(path, config.node(

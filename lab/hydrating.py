@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a server gets of its disk before the volume has arrived.
+
+Against a bare LV, by where the lender is, by the disk of the metadata and by
+the size of regions. Nothing is copied in the background meanwhile, as a mix
+of both would depend on how far that is: only what the server does counts.
+"""
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Sequence
+
+from lab import figures, fio, look
+from lab.attached import AttachedVolume
+from lab.figures import Aim, Figure
+from lab.fio import Load
+from lab.lab import Lab, LabNode
+from lab.measure import Bench
+from lab.node import Size
+from lab.processes import wait_for
+from lab.show import expect
+
+SIZE = Size(memory_mib=1024, disk_gib=500, metadata=True)
+# Where the metadata is, and the volume group there.
+SAME, SECOND, ZRAM = 'same disk', 'second disk', 'zram'
+GROUPS = {SAME: look.GROUP, SECOND: look.META_GROUP, ZRAM: 'bench-zram'}
+# In KiB.
+REGIONS = (4, 16, 64, 256)
+REMOTE, LOCAL, REST, BARE = 'remote', 'local', 'front at rest', 'bare LV'
+# Of each row: how fio calls the pattern, and its direction. Reads are first:
+# writes make regions arrive.
+ROWS = {'reads': ('randread', 'read'), 'writes': ('randwrite', 'write')}
+# As the article has it that proposed dm-clone for this; its shares of a bare
+# LV are the aims.
+_FIO = ('--ioengine=libaio', '--sync=1', '--invalidate=1', '--iodepth=1')
+_AIMS = {('writes', SAME): 0.38, ('writes', SECOND): 0.9,
+         ('writes', ZRAM): 0.9, ('reads', LOCAL): 0.97,
+         ('reads', REMOTE): 0.3}
+_COMMIT = 'a commit of the metadata with each write'
+_LIMITS = {
+    'writes': f'{_COMMIT}, and the region around it, which has to arrive '
+              'before',
+    'reads': 'the lender, of which all is read that has not arrived'}
+# Of KiB: a write has all of such a region, and nothing has to arrive.
+_WHOLE = 4
+_BLOCKS = '4 KiB blocks a second'
+_SCRATCH = 'bench-bare'
+# LVM has to be told of such disks (lvm.conf(5), devices/types).
+_ZRAM = '''
+modprobe zram && echo 256M >/sys/block/zram0/disksize &&
+mkdir -p /etc/lvm &&
+echo 'devices { types = [ "zram", 16 ] }' >/etc/lvm/lvmlocal.conf &&
+pvcreate --quiet --yes /dev/zram0 && vgcreate --quiet bench-zram /dev/zram0
+'''
+# Seconds around the rows of a case, and for each GiB; about, in the lab.
+_AROUND, _COPYING = 60, 40
+# What the rows of a case are of: a clone with its lender elsewhere, one with
+# it here, the volume at rest, and a bare LV.
+_DEVICES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """How both nodes are set up.
+
+    :ivar medium: where the metadata is, one of GROUPS
+    :ivar region: in KiB
+    """
+
+    medium: str
+    region: int
+
+    def __str__(self) -> str:
+        return f'{self.medium}, {self.region} KiB'
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One measurement of a clone, and of a bare LV beside it.
+
+    :ivar hydrated: percent of the volume that had arrived before and after
+    """
+
+    load: Load
+    bare: Load
+    hydrated: tuple[float, float]
+
+
+# By direction, and case and lender of the clone or REST.
+Rows = dict[tuple[str, str], list[Row]]
+
+
+def cases(media: Sequence[str], quick: bool) -> list[Case]:
+    """What is measured; quickly each medium and two sizes of regions."""
+    if quick:
+        return [Case(SAME, 4)] + [Case(medium, 64) for medium in media]
+    return [Case(medium, region) for medium in media for region in REGIONS]
+
+
+def forecast(count: int, times: int, seconds: int, gib: int) -> str:
+    """What so many cases will take, in words."""
+    rows = count * times * _DEVICES * len(ROWS)
+    minutes = round((rows * seconds + count * times * (
+        _AROUND + _COPYING * gib)) / 60)
+    return (f'{rows} rows of up to {seconds} s each in {count} cases and '
+            f'{times} rounds, about {minutes // 60} h {minutes % 60:02} min')
+
+
+def measure(lab: Lab, times: int, quick: bool,
+            say: Callable[[str], object]) -> list[Figure]:
+    """The figures; with the article's sizes, or with small ones."""
+    gib, seconds = (1, 3) if quick else (5, 60)
+    bench = Hydrating(lab, gib, seconds, say)
+    wanted = cases(bench.prepare(), quick)
+    say(forecast(len(wanted), times, seconds, gib))
+    return made_of(bench.run(wanted, times))
+
+
+class Hydrating:
+    """Measures with volumes of ``gib`` GiB, each row for ``seconds``."""
+
+    def __init__(self, lab: Lab, gib: int, seconds: int,
+                 say: Callable[[str], object]) -> None:
+        self._lab = lab
+        self._bench = Bench(lab)
+        self._gib = gib
+        self._seconds = seconds
+        self._say = say
+
+    def prepare(self) -> list[str]:
+        """Make groups for metadata, and LVs to compare with; the media."""
+        media = [SAME, SECOND]
+        for node in self._lab.nodes:
+            node.run(f'lvcreate --quiet --yes -n {_SCRATCH} -L {self._gib}g '
+                     f'{look.GROUP}')
+            node.run(f'dd if=/dev/zero of=/dev/{look.GROUP}/{_SCRATCH} bs=1M '
+                     f'count={self._gib << 10} oflag=direct', timeout=900)
+        if self._lab.nodes[0].run('modprobe zram', check=False).code:
+            self._say('no zram: the kernel does not have it')
+            return media
+        for node in self._lab.nodes:
+            node.run(_ZRAM)
+        return [*media, ZRAM]
+
+    def run(self, wanted: Sequence[Case], times: int) -> Rows:
+        """All rows of so many rounds."""
+        found: Rows = {}
+        volume, at = self._bench.filled(self._gib)
+        self._bench.detach(at)
+        there = 2
+        for number in range(times):
+            # What is first changes from round to round.
+            for case in wanted if number % 2 == 0 else wanted[::-1]:
+                self._say(f'{case}, {number + 1} of {times}')
+                self._set_up(case)
+                self._case(case, volume, there, found)
+                there = 3 - there
+        self._lab.delete_volume(volume)
+        return found
+
+    def _set_up(self, case: Case) -> None:
+        for node in self._lab.nodes:
+            node.volume.kill()
+            node.volume.choose(
+                dmclone_region_size_kib=case.region,
+                dmclone_metadata_volume_group=GROUPS[case.medium])
+            node.volume.start()
+        for node in self._lab.nodes:
+            node.volume.wait_up()
+
+    def _case(self, case: Case, volume: str, number: int,
+              found: Rows) -> None:
+        """All rows of a volume that comes to node ``number``."""
+        bench, node = self._bench, self._lab.nodes[number - 1]
+        path = f'/dev/{look.GROUP}/{_SCRATCH}'
+        bare = {name: self._load(node, path, name) for name in ROWS}
+        with bench.braked(number):
+            at = bench.attach(volume, number)
+        self._rows(at, f'{REMOTE}, {case}', bare, found)
+        bench.release(at)
+        bench.settle(at)
+        self._rows(at, REST, bare, found)
+        bench.detach(at)
+        with bench.braked(number):
+            born = self._lab.create_volume(self._gib, number,
+                                           source_volid=volume)
+        local = bench.attach(born, number)
+        self._rows(local, f'{LOCAL}, {case}', bare, found)
+        bench.detach(local)
+        self._lab.delete_volume(born)
+        wait_for('the end of the loan', lambda: not any(
+            tag.startswith('dmclone.1.lent') for tag in
+            look.volumes(node)[f'volume-{at.lv}']), 600, 0.5)
+
+    def _rows(self, at: AttachedVolume, what: str, bare: dict[str, Load],
+              found: Rows) -> None:
+        for name in ROWS:
+            before = _hydrated(at)
+            # A clone that has arrived is not what was asked for.
+            expect((before < 100) != (what == REST),
+                   f'{at.path} has arrived to {before:.0f} percent')
+            load = self._load(at.node, at.path, name)
+            found.setdefault((name, what), []).append(
+                Row(load, bare[name], (before, _hydrated(at))))
+
+    def _load(self, node: LabNode, path: str, name: str) -> Load:
+        kind, direction = ROWS[name]
+        out = node.run(fio.command(path, *_FIO, f'--runtime={self._seconds}',
+                                   kind=kind), timeout=self._seconds + 300)
+        return Load.parse(out.stdout, direction)
+
+
+def _hydrated(at: AttachedVolume) -> float:
+    """Percent of a volume that has arrived."""
+    status = at.status()
+    return 100 * status.copied / status.size if status else 100.0
+
+
+def made_of(rows: Rows) -> list[Figure]:
+    """A ratio of each row to the bare LV beside it."""
+    return [_ratio(name, what, found)
+            for (name, what), found in sorted(rows.items())]
+
+
+def _ratio(name: str, what: str, rows: Sequence[Row]) -> Figure:
+    above = REST if what == REST else 'clone'
+    before, after = (statistics.median(row.hydrated[index] for row in rows)
+                     for index in (0, 1))
+    aim, limits = _aim(name, what), _LIMITS[name]
+    if name == 'writes' and what.endswith(f', {_WHOLE} KiB'):
+        limits = _COMMIT
+    found = figures.ratio(
+        f'{name}, {what}', above, BARE, {
+            above: [row.load.rate for row in rows],
+            BARE: [row.bare.rate for row in rows],
+            'ms, 99 % within': [row.load.late for row in rows],
+            'percent before': [row.hydrated[0] for row in rows],
+            'percent after': [row.hydrated[1] for row in rows]},
+        _BLOCKS, Aim(aim) if aim else None, limits)
+    if what == REST:
+        return found
+    return dataclasses.replace(
+        found, note=f'arrived: {figures.number(before)}, then '
+                    f'{figures.number(after)} %; {found.note}')
+
+
+def _aim(name: str, what: str) -> float | None:
+    lender, _, rest = what.partition(', ')
+    medium = rest.partition(', ')[0]
+    return _AIMS.get((name, lender), _AIMS.get((name, medium)))

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured before a volume has arrived, and what is made of it."""
+from __future__ import annotations
+
+import unittest
+
+from lab import figures
+from lab import hydrating
+from lab.fio import Load
+from lab.hydrating import REGIONS, REST, SAME, SECOND, ZRAM, Case, Row
+
+
+def load(rate: float) -> Load:
+    return Load(rate, 9.0, 1.0, 2.0)
+
+
+def row(rate: float, bare: float, before: float, after: float) -> Row:
+    return Row(load(rate), load(bare), (before, after))
+
+
+class CasesTest(unittest.TestCase):
+
+    def test_all_are_all(self) -> None:
+        found = hydrating.cases([SAME, SECOND, ZRAM], quick=False)
+        self.assertEqual(3 * len(REGIONS), len(set(found)))
+
+    def test_quickly_each_medium_and_more_than_one_size(self) -> None:
+        found = hydrating.cases([SAME, SECOND], quick=True)
+        self.assertEqual({SAME, SECOND}, {case.medium for case in found})
+        self.assertLess(1, len({case.region for case in found}))
+        self.assertEqual(len(found), len(set(found)))
+        # One that is compared with another differs in one thing alone.
+        self.assertIn(Case(SAME, 64), found)
+        self.assertIn(Case(SECOND, 64), found)
+
+    def test_what_it_will_take_is_told(self) -> None:
+        text = hydrating.forecast(12, 3, 60, 5)
+        self.assertIn('288 rows of up to 60 s', text)
+        self.assertIn('7 h 24 min', text)
+
+
+class FiguresTest(unittest.TestCase):
+
+    def setUp(self) -> None:
+        self.found = hydrating.made_of({
+            ('writes', 'remote, second disk, 64 KiB'): [
+                row(50, 100, 0, 7), row(60, 100, 0, 9)],
+            ('writes', 'local, same disk, 4 KiB'): [row(30, 100, 0, 1)],
+            ('reads', 'remote, same disk, 4 KiB'): [row(40, 100, 0, 0)],
+            ('writes', REST): [row(90, 100, 100, 100)]})
+
+    def value(self, name: str) -> figures.Figure:
+        (figure,) = [one for one in self.found if one.name == name]
+        return figure
+
+    def test_is_a_ratio_to_the_bare_lv_beside_it(self) -> None:
+        figure = self.value('writes, remote, second disk, 64 KiB')
+        self.assertEqual([0.5, 0.6], figure.pairs())
+        self.assertEqual([0.9], self.value(f'writes, {REST}').pairs())
+
+    def test_tells_what_had_arrived(self) -> None:
+        figure = self.value('writes, remote, second disk, 64 KiB')
+        self.assertIn('arrived: 0, then 8 %', figure.note)
+        self.assertEqual([7.0, 9.0], figure.samples['percent after'])
+
+    def test_what_limits_is_of_the_direction(self) -> None:
+        figure = self.value('writes, local, same disk, 4 KiB')
+        self.assertTrue(figure.missed)
+        self.assertIn('commit', figure.limits)
+        # It writes all of a region.
+        self.assertNotIn('arrive', figure.limits)
+        figure = self.value('writes, remote, second disk, 64 KiB')
+        self.assertIn('arrive', figure.limits)
+        figure = self.value('reads, remote, same disk, 4 KiB')
+        self.assertFalse(figure.missed)
+        self.assertIsNone(self.value(f'writes, {REST}').aim)
+
+    def test_every_row_of_a_clone_has_an_aim(self) -> None:
+        for name in hydrating.ROWS:
+            for lender in hydrating.LOCAL, hydrating.REMOTE:
+                for case in hydrating.cases([SAME, SECOND, ZRAM], False):
+                    self.assertIsNotNone(
+                        hydrating._aim(name, f'{lender}, {case}'))
