@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lab import (account, chart, crowd, entry, exposure, figures, hydrating,
-                 install, kernel, peers, races, scheduling, virtualenv)
+from lab import (account, chart, crowd, entry, exposure, figures, holes,
+                 hydrating, install, kernel, peers, races, scheduling,
+                 virtualenv)
 from lab.account import Cost
 from lab.figures import Aim, Figure
 from lab.lab import Lab
@@ -53,6 +54,8 @@ APART = {
                       exposure.measure, exposure.draw),
     'hydrating': Apart('reads and writes of what has not arrived',
                        hydrating.measure, lab={'size': hydrating.SIZE}),
+    'holes': Apart('what crosses the network of a thin volume',
+                   holes.measure, holes.draw),
 }
 
 
