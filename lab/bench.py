@@ -13,7 +13,7 @@ from typing import Any
 
 from lab import (account, chart, crowd, entry, exposure, figures, holes,
                  hydrating, install, kernel, peers, races, scheduling,
-                 virtualenv)
+                 virtualenv, writers)
 from lab.account import Cost
 from lab.figures import Aim, Figure
 from lab.lab import Lab
@@ -56,6 +56,9 @@ APART = {
                        hydrating.measure, lab={'size': hydrating.SIZE}),
     'holes': Apart('what crosses the network of a thin volume',
                    holes.measure, holes.draw),
+    'servers': Apart("1, 4 and 8 servers that write at once, beside Cinder's "
+                     'LVM driver', writers.measure,
+                     lab={'beside': peers.BACKENDS}),
 }
 
 

@@ -144,7 +144,7 @@ class Peers:
             step: {OURS: [], LVM: []} for step in STEPS}
         for number in range(self._times + 1):
             self._say(f'steps of a volume, {number} of {self._times}')
-            for driver in _alternating(self._drivers, number):
+            for driver in alternating(self._drivers, number):
                 seconds = self._life(driver)
                 # In the first round services load what they need.
                 for step in STEPS if number else ():
@@ -202,7 +202,7 @@ class Peers:
         for number in range(self._times):
             self._say(f'loads, {number + 1} of {self._times}')
             for load in LOADS:
-                for name in _alternating(list(paths), number):
+                for name in alternating(list(paths), number):
                     found = self._load(node, paths[name], load)
                     rates[load][name].append(found.rate)
                     late[load][name].append(found.late)
@@ -229,6 +229,6 @@ class Peers:
         return Load.parse(result.stdout, direction)
 
 
-def _alternating(things: Sequence[T], number: int) -> list[T]:
-    """Who is first changes from round to round."""
+def alternating(things: Sequence[T], number: int) -> list[T]:
+    """The same in the order for a round: who is first changes."""
     return list(reversed(things) if number % 2 else things)
