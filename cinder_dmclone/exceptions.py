@@ -76,6 +76,11 @@ class NotUndone(DMCloneException):
                "%(reason)s. Nothing was changed.")
 
 
+class NotMoved(DMCloneException):
+    message = ("Snapshot %(snapshot)s stays on %(node)s: %(reason)s. Nothing "
+               "was changed.")
+
+
 class NotGivenUp(DMCloneException):
     message = ("What has not arrived of volume %(volume)s on %(node)s is not "
                "given up: %(reason)s. Nothing was changed.")

@@ -43,6 +43,11 @@ _COMMANDS = {
             'rows of all volumes once.',
     'metrics': 'Print what Prometheus is told of the backends of this node, '
                'or write it to a file. Asks no other node.',
+    'move-snapshot': 'Copy a snapshot to another node, where it is as soon as '
+                     'all of it has arrived; until then it stays where it '
+                     'is, and can be used. With the node that it is on, that '
+                     'is taken back. Refused while something is done with '
+                     'it, and without room there.',
     'recover': 'Go back to what a volume was before its last move: the node '
                'that it is on is lost, and with it all that was written '
                'since. Refused while that node answers.',
@@ -101,6 +106,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_decision(commands.choices['give-up']).add_argument(
         '--undo', action='store_true', help='wait for what has not arrived '
         'again: the lender is back')
+    _add_decision(commands.choices['move-snapshot'],
+                  'SNAPSHOT').add_argument(
+        'node', metavar='NODE', help='its name in Cinder; HOST@BACKEND, or '
+        'HOST')
     _add_decision(commands.choices['recover']).add_argument(
         '--from-lender', action='store_true', required=True,
         help='from the copy that the lender has')

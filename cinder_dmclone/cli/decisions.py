@@ -23,9 +23,11 @@ from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.peers.snapshot_messages import MoveSnapshot
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.world import World
@@ -37,7 +39,7 @@ _BUS_SECONDS = 5.0
 _INIT = threading.Lock()
 
 _Request = (messages.TakeBack | messages.GiveUp | messages.Forget
-            | messages.Release | messages.Undo)
+            | messages.Release | messages.Undo | MoveSnapshot)
 # Whom to ask for it, and the request but for its record.
 _Asked = tuple[World, NodeName, typing.Callable[[str], _Request]]
 
@@ -61,7 +63,7 @@ def run(arguments: argparse.Namespace, worlds: typing.Sequence[World]) -> int:
     try:
         find = (_UNDO if getattr(arguments, 'undo', False) else _FIND)[
             arguments.command]
-        world, node, request = find(arguments.of, worlds)
+        world, node, request = find(arguments, worlds)
         require_up(world, node)
         plan = ask(world, node, request(''))
     except exceptions.PeerRefused as error:
@@ -85,7 +87,10 @@ def _carry_out(world: World, node: NodeName,
     except exceptions.PeerUnreachable as error:
         return fail(f'{error}. Whether it was done is not known: run the '
                     'command again')
-    print('Done.')
+    begun = isinstance(request, MoveSnapshot) and (
+        request.peer != node)
+    print('Begun: "cinder-dmclone status" there shows how far it is.'
+          if begun else 'Done.')
     return 0
 
 
@@ -104,38 +109,67 @@ def _find(volume: VolumeId,
                     'backend this node is none')
 
 
-def _recover(volume: str, worlds: typing.Sequence[World]) -> _Asked:
-    world, row = _find(VolumeId(volume), worlds)
+def _recover(arguments: argparse.Namespace,
+             worlds: typing.Sequence[World]) -> _Asked:
+    world, row = _find(VolumeId(arguments.of), worlds)
     node = row.source.node if row.source else world.settings.node
     return world, node, lambda record: messages.TakeBack(row.id, record)
 
 
-def _give_up(volume: str, worlds: typing.Sequence[World]) -> _Asked:
-    world, row = _find(VolumeId(volume), worlds)
+def _give_up(arguments: argparse.Namespace,
+             worlds: typing.Sequence[World]) -> _Asked:
+    world, row = _find(VolumeId(arguments.of), worlds)
     return world, row.node, lambda record: messages.GiveUp(row.id, record)
 
 
-def _forget(lv: str, worlds: typing.Sequence[World]) -> _Asked:
-    world = with_lv(LvUuid(lv), worlds)
+def _forget(arguments: argparse.Namespace,
+            worlds: typing.Sequence[World]) -> _Asked:
+    lv = LvUuid(arguments.of)
+    world = with_lv(lv, worlds)
     return world, world.settings.node, (
-        lambda record: messages.Forget(LvUuid(lv), record))
+        lambda record: messages.Forget(lv, record))
 
 
-def _release(lv: str, worlds: typing.Sequence[World]) -> _Asked:
-    world = with_lv(LvUuid(lv), worlds)
+def _release(arguments: argparse.Namespace,
+             worlds: typing.Sequence[World]) -> _Asked:
+    lv = LvUuid(arguments.of)
+    world = with_lv(lv, worlds)
     return world, world.settings.node, (
-        lambda record: messages.Release(LvUuid(lv), record))
+        lambda record: messages.Release(lv, record))
 
 
-def _keep(lv: str, worlds: typing.Sequence[World]) -> _Asked:
-    world = with_lv(LvUuid(lv), worlds)
+def _move_snapshot(arguments: argparse.Namespace,
+                   worlds: typing.Sequence[World]) -> _Asked:
+    row = worlds[0].snapshots.get(SnapshotId(arguments.of))
+    if row is None or row.deleted:
+        raise CannotAsk(f'the database has no snapshot {arguments.of}')
+    if row.unreadable:
+        raise CannotAsk(f'snapshot {row.id}: {row.unreadable}')
+    if row.at is None:
+        raise CannotAsk(f'snapshot {row.id} is on no node')
+    node = row.at.node
+    for world in worlds:
+        backend = world.settings.backend
+        if node.partition('@')[2] == backend:
+            peer = NodeName(arguments.node if '@' in arguments.node
+                            else f'{arguments.node}@{backend}')
+            return world, node, lambda record: MoveSnapshot(
+                row.volume, row.id, peer, record)
+    raise CannotAsk(f'snapshot {row.id} is on {node}, of which backend this '
+                    'node is none')
+
+
+def _keep(arguments: argparse.Namespace,
+          worlds: typing.Sequence[World]) -> _Asked:
+    lv = LvUuid(arguments.of)
+    world = with_lv(lv, worlds)
     return world, world.settings.node, (
-        lambda record: messages.Undo(LvUuid(lv), lv_tags.ForgottenTag.kind,
-                                     record))
+        lambda record: messages.Undo(lv, lv_tags.ForgottenTag.kind, record))
 
 
-def _wait_again(volume: str, worlds: typing.Sequence[World]) -> _Asked:
-    world, row = _find(VolumeId(volume), worlds)
+def _wait_again(arguments: argparse.Namespace,
+                worlds: typing.Sequence[World]) -> _Asked:
+    world, row = _find(VolumeId(arguments.of), worlds)
     return world, row.node, lambda record: messages.Undo(
         row.lv, lv_tags.LostTag.kind, record)
 
@@ -148,10 +182,11 @@ def with_lv(lv: LvUuid, worlds: typing.Sequence[World]) -> World:
     raise CannotAsk(f'this node has no LV {names.data_lv(lv)}')
 
 
-_FIND: dict[str, typing.Callable[[str, typing.Sequence[World]], _Asked]] = {
-    'forget': _forget, 'give-up': _give_up, 'recover': _recover,
-    'release': _release}
-_UNDO = {'forget': _keep, 'give-up': _wait_again}
+_Find = typing.Callable[[argparse.Namespace, typing.Sequence[World]], _Asked]
+_FIND: dict[str, _Find] = {
+    'forget': _forget, 'give-up': _give_up, 'move-snapshot': _move_snapshot,
+    'recover': _recover, 'release': _release}
+_UNDO: dict[str, _Find] = {'forget': _keep, 'give-up': _wait_again}
 COMMANDS = frozenset(_FIND)
 
 

@@ -18,8 +18,8 @@ from cinder_dmclone.cli.remains import Fate
 from cinder_dmclone.cli.remains import Item
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
-from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import messages
+from cinder_dmclone.peers.snapshot_messages import MoveSnapshot
 from cinder_dmclone.world import World
 
 # Between two looks.
@@ -49,16 +49,19 @@ def run(arguments: argparse.Namespace, worlds: typing.Sequence[World]) -> int:
     return code
 
 
-def _movable(items: typing.Iterable[Item]) -> set[VolumeId]:
-    """The volumes that move, now or when they have hydrated."""
-    return {item.volume for item in items
-            if item.volume and item.fate is not Fate.STAYS}
+def _movable(items: typing.Iterable[Item]) -> set[str]:
+    """The volumes and snapshots that move, now or when they have hydrated."""
+    return {item.moves for item in items
+            if item.moves and item.fate is not Fate.STAYS}
 
 
 def _tell_plan(world: World, items: list[Item], parallel: int) -> None:
-    node, count = world.settings.node, len(_movable(items))
-    print(f'{node}: {count} volumes move to other nodes; at most {parallel} '
-          'are read from here at a time.')
+    node = world.settings.node
+    volumes = _movable(item for item in items if not item.snapshot)
+    snapshots = _movable(item for item in items if item.snapshot)
+    print(f'{node}: {len(volumes)} volumes and {len(snapshots)} snapshots '
+          f'move to other nodes; at most {parallel} are read from here at a '
+          'time.')
     for item in items:
         if item.fate is Fate.MOVES:
             print(f'moves: {item.what}, {item.size} GiB')
@@ -101,17 +104,17 @@ def _tell_end(node: NodeName, left: list[Item]) -> None:
 class Drain:
     """Moves volumes of a node until there is nothing to wait for."""
 
-    def __init__(self, world: World, planned: set[VolumeId],
+    def __init__(self, world: World, planned: set[str],
                  parallel: int) -> None:
         """
-        :param planned: the volumes to be moved
+        :param planned: the volumes and snapshots to be moved
         :param parallel: how many of all LVs here others read at a time,
             not counting those who cannot
         """
         self._world = world
         self._planned = planned
         self._parallel = parallel
-        self._refused: dict[VolumeId, list[str]] = {}
+        self._refused: dict[str, list[str]] = {}
         self._told: set[str] = set()
         self._moved = 0
 
@@ -141,36 +144,50 @@ class Drain:
             self._world.clock.sleep(SECONDS)
 
     def _is_movable(self, item: Item) -> bool:
-        return bool(item.fate is Fate.MOVES and item.volume in self._planned
-                    and len(self._refused.get(item.volume, ())) < TRIES)
+        return bool(item.fate is Fate.MOVES and item.moves in self._planned
+                    and len(self._refused.get(item.moves, ())) < TRIES)
 
     def _is_waited_for(self, item: Item) -> bool:
         return item.fate is Fate.WAITS and (
-            item.volume is None or item.volume in self._planned)
+            item.moves is None or item.moves in self._planned)
 
     def _as_it_stays(self, item: Item) -> Item:
         """An item with what is known of why it has not moved."""
-        if item.fate is not Fate.MOVES or item.volume is None:
+        if item.fate is not Fate.MOVES or item.moves is None:
             return item
         *_, why = self._refused.get(
-            item.volume, ['it was not here, or in use, when this was agreed '
-                          'to: run it again'])
+            item.moves, ['it was not here, or in use, when this was agreed '
+                         'to: run it again'])
         return item.staying(why)
 
     def _move(self, item: Item) -> None:
-        assert item.volume
+        assert item.moves
         try:
-            peer = decisions.ask(self._world, self.node,
-                                 messages.Leave(item.volume))
+            done = self._ask(item)
         except (exceptions.PeerRefused,
                 exceptions.PeerUnreachable) as error:
             # It is looked at again: it may have moved all the same.
-            self._refused.setdefault(item.volume, []).append(error.msg)
+            self._refused.setdefault(item.moves, []).append(error.msg)
             self._tell(f'{item.what} has not moved yet: {error.msg}')
             return
         self._moved += 1
-        print(f'moved: {item.what} is on {peer} ({self._moved} of '
-              f'{len(self._planned)})', flush=True)
+        print(f'{done} ({self._moved} of {len(self._planned)})', flush=True)
+
+    def _ask(self, item: Item) -> str:
+        """Have something moved by cinder-volume; what that has done.
+
+        A volume is elsewhere at once, and hydrates there. A snapshot is when
+        all of it has arrived, which is waited for.
+        """
+        row = item.snapshot
+        if row:
+            plan = decisions.ask(self._world, self.node, MoveSnapshot(
+                row.volume, row.id, NodeName(''), str(row.record)))
+            return f'begun: {plan.does}'
+        assert item.volume
+        peer = decisions.ask(self._world, self.node,
+                             messages.Leave(item.volume))
+        return f'moved: {item.what} is on {peer}'
 
     def _tell(self, line: str) -> None:
         """Say something that was not said before."""

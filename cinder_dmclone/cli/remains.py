@@ -12,12 +12,16 @@ import dataclasses
 import enum
 import typing
 
+from cinder.objects.fields import SnapshotStatus
+
 from cinder_dmclone.cli import asking
 from cinder_dmclone.cli import status
 from cinder_dmclone.database import rows
+from cinder_dmclone.database.snapshots import SnapshotRow
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers.messages import LvState
@@ -49,7 +53,8 @@ class Item:
 
     :ivar why: what it waits for, or why it stays
     :ivar volume: if it is a volume of this node
-    :ivar size: of that, in GiB
+    :ivar snapshot: if it is a snapshot that is here
+    :ivar size: of either, in GiB
     :ivar reader: the other node that hydrates from it, if one does
     """
 
@@ -57,8 +62,14 @@ class Item:
     fate: Fate
     why: str = ''
     volume: VolumeId | None = None
+    snapshot: SnapshotRow | None = None
     size: int = 0
     reader: NodeName | None = None
+
+    @property
+    def moves(self) -> str | None:
+        """The id of what can move, now or later; None if nothing can."""
+        return self.snapshot.id if self.snapshot else self.volume
 
     def staying(self, why: str) -> Item:
         """The same, as somebody has to do something about it."""
@@ -76,6 +87,7 @@ def look(world: World) -> list[Item]:
                   key=lambda row: row.id)
     stacks = inspect.collect(world.host)
     of = _rows_of(world, stacks)
+    snapshots = _snapshots_of(world, stacks, of)
     kept = world.rows.hindrances(here, rows.Leave())
     shows = asking.Shows(world)
     shows.gather(place for place in _places(here, stacks, kept)
@@ -84,7 +96,9 @@ def look(world: World) -> list[Item]:
                      kept.get(row.id, '')) for row in here]
     at_home = {row.lv: row for row in here}
     for lv, stack in sorted(stacks.items()):
-        found += _others(world, shows, stack, at_home.get(lv), of)
+        found += _others(world, shows, observed.Facts(
+            world.settings.node, stack, at_home.get(lv), borrowers=of,
+            snapshots=snapshots))
     return found
 
 
@@ -105,6 +119,17 @@ def _rows_of(world: World, stacks: Stacks) -> dict[VolumeId, rows.Row]:
     return {row.id: row for row in world.rows.find(wanted)}
 
 
+def _snapshots_of(world: World, stacks: Stacks,
+                  of: dict[VolumeId, rows.Row]
+                  ) -> dict[SnapshotId, SnapshotRow]:
+    """Those of the snapshots that they are, or that they were lent to."""
+    wanted = {tag.snapshot for stack in stacks.values()
+              for tag in stack.tags.snaps}
+    wanted |= {SnapshotId(borrower) for stack in stacks.values()
+               for borrower in stack.borrowers if borrower not in of}
+    return {row.id: row for row in world.snapshots.find(wanted)}
+
+
 # -- a volume of this node ---------------------------------------------------
 
 def _volume(world: World, shows: asking.Shows, row: rows.Row,
@@ -114,7 +139,7 @@ def _volume(world: World, shows: asking.Shows, row: rows.Row,
     :param kept: what keeps it from leaving, as its row says
     """
     def item(fate: Fate, why: str = '') -> Item:
-        return Item(f'volume {row.id}', fate, why, row.id, row.size)
+        return Item(f'volume {row.id}', fate, why, row.id, size=row.size)
 
     if row.unreadable:
         return item(Fate.STAYS, row.unreadable)
@@ -131,16 +156,21 @@ def _volume(world: World, shows: asking.Shows, row: rows.Row,
         return item(Fate.STAYS, f'its lender {row.source} is lost, and what '
                     'has not arrived was given up: copy what can be read to '
                     'another volume')
-    if not row.source:
-        return item(Fate.MOVES)
-    why = f'it hydrates from {row.source}'
-    if not _works(world, row.source.node):
-        return item(Fate.STAYS, f'{why}, which is down: start it')
-    shown = shows.of(row.source)
+    return item(*_hydrating(world, shows, row.source))
+
+
+def _hydrating(world: World, shows: asking.Shows,
+               source: Location | None) -> tuple[Fate, str]:
+    """What becomes of something that is as soon as it has hydrated."""
+    if not source:
+        return Fate.MOVES, ''
+    why = f'it hydrates from {source}'
+    if not _works(world, source.node):
+        return Fate.STAYS, f'{why}, which is down: start it'
+    shown = shows.of(source)
     if shown and shown.state is LvState.MISSING:
-        return item(Fate.STAYS, f'{why}, which is lost: see the page '
-                    '"Failures"')
-    return item(Fate.WAITS, why)
+        return Fate.STAYS, f'{why}, which is lost: see the page "Failures"'
+    return Fate.WAITS, why
 
 
 def _remedy(row: rows.Row) -> str:
@@ -155,51 +185,80 @@ def _remedy(row: rows.Row) -> str:
 
 # -- what others need, and what is left --------------------------------------
 
-def _others(world: World, shows: asking.Shows, stack: Stack,
-            row: rows.Row | None, of: dict[VolumeId, rows.Row]
-            ) -> typing.Iterator[Item]:
+def _others(world: World, shows: asking.Shows,
+            facts: observed.Facts) -> typing.Iterator[Item]:
     """What becomes of an LV besides the volume that it may be.
 
-    :param row: of the volume that it is
+    :param facts: with the row of the volume that it is, and of no other
     """
+    stack, row = facts.stack, facts.row
     what, tags = f'LV {names.data_lv(stack.lv)}', stack.tags
     if stack.unreadable:
         yield Item(what, Fate.STAYS, stack.unreadable)
         return
     for snap in tags.snaps:
-        yield Item(f'snapshot {snap.snapshot} of volume {snap.volume}',
-                   Fate.STAYS, 'a snapshot does not move; delete it, after '
-                   'making a volume of it if it is wanted')
+        yield _snapshot(world, shows, facts, snap)
     offer = row.offer if row and not row.unreadable else None
     lent = [tag for tag in tags.lent if not offer or tag.borrower != offer]
     for tag in lent:
-        yield _lent(world, shows, what, observed.Facts(
-            world.settings.node, stack, row, borrowers=of), tag)
+        yield _lent(world, shows, what, facts, tag)
     if not (row or lent or tags.snaps):
-        yield _left(what, stack, of)
+        yield _left(what, stack, facts.borrowers)
+
+
+def _snapshot(world: World, shows: asking.Shows, facts: observed.Facts,
+              tag: lv_tags.SnapTag) -> Item:
+    """What becomes of a snapshot that an LV is, or says it is."""
+    what = f'snapshot {tag.snapshot} of volume {tag.volume}'
+    row = facts.snapshots.get(tag.snapshot)
+    if row is None or row.unreadable:
+        return Item(what, Fate.STAYS, row and row.unreadable or
+                    'the database does not know it; see the log of '
+                    'cinder-volume here')
+    if row.deleted or row.status == SnapshotStatus.DELETING:
+        return Item(what, Fate.WAITS, 'it is being deleted')
+    if row.offer == facts.here:
+        return Item(what, Fate.STAYS, f'it moves here from {row.at}; to end '
+                    f'that: cinder-dmclone move-snapshot {row.id} '
+                    f'{row.at and row.at.node} --yes')
+    if row.at != facts.here:
+        return Item(what, Fate.WAITS, f'it is {row.at or "not made yet"}, '
+                    'and no more here')
+    if row.offer:
+        works = _works(world, row.offer.node)
+        return Item(what, Fate.WAITS if works else Fate.STAYS,
+                    f'it moves to {row.offer}' + (
+                        '' if works else ', which is down: start it'))
+    fate, why = _hydrating(world, shows, facts.stack.tags.hydrates_from)
+    if row.status != SnapshotStatus.AVAILABLE:
+        fate, why = Fate.STAYS, f'its status is {row.status}'
+    return Item(what, fate, why, snapshot=row, size=row.size)
 
 
 def _lent(world: World, shows: asking.Shows, what: str,
           facts: observed.Facts, tag: lv_tags.LoanTag) -> Item:
-    volume, node = tag.volume, tag.node
+    node = tag.node
+    kind = ('snapshot' if SnapshotId(tag.volume) in facts.snapshots
+            else 'volume')
+    volume = f'{kind} {tag.volume}'
     reader = None if tag.local else node
     if not _works(world, node):
-        return Item(what, Fate.STAYS, f'volume {volume} needs it on {node}, '
+        return Item(what, Fate.STAYS, f'{volume} needs it on {node}, '
                     'which is down: start it; if it is lost, see the page '
                     '"Failures"', reader=reader)
     answers = observed.no_answers()
     found = _standing(shows, dataclasses.replace(facts, **answers), tag,
                       answers)
     if found is None:
-        return Item(what, Fate.WAITS, f'all of volume {volume} is on {node}, '
+        return Item(what, Fate.WAITS, f'all of {volume} is on {node}, '
                     'and this is being deleted')
     if found.step is Verdict.REPORT:
         shown = answers['shown'].get(tag.borrower)
         gone = shown and shown.state is LvState.MISSING
         return Item(what, Fate.STAYS, f'{found.why}; see the page "Failures"',
                     reader=None if gone else reader)
-    return Item(what, Fate.WAITS, f'volume {volume} on {node} hydrates from '
-                'it', reader=reader)
+    return Item(what, Fate.WAITS, f'{volume} on {node} hydrates from it',
+                reader=reader)
 
 
 def _standing(shows: asking.Shows, facts: observed.Facts, tag: lv_tags.LoanTag,
@@ -224,7 +283,8 @@ def _standing(shows: asking.Shows, facts: observed.Facts, tag: lv_tags.LoanTag,
     return _standing(shows, facts, tag, answers)
 
 
-def _left(what: str, stack: Stack, of: dict[VolumeId, rows.Row]) -> Item:
+def _left(what: str, stack: Stack,
+          of: typing.Mapping[VolumeId, rows.Row]) -> Item:
     """An LV that is no volume, no snapshot, and lent to nobody."""
     found = [of[volume] for volume in stack.volumes if volume in of]
     if stack.tags.forgotten or found and all(row.deleted for row in found):

@@ -98,7 +98,7 @@ def _hydration(before: state.Stack | None, now: state.Stack,
 def describe(seen: Seen) -> str:
     """One LV in words: its role, its hydration, who uses it."""
     stack, hydration = seen.stack, seen.hydration
-    words = [role_of(stack)]
+    words = [*filter(None, [role_of(stack)])]
     words += [f'snapshot {tag.snapshot} of volume {tag.volume}'
               for tag in stack.tags.snaps]
     words += filter(None, [_error(stack)])
@@ -111,7 +111,7 @@ def describe(seen: Seen) -> str:
 
 
 def role_of(stack: state.Stack) -> str:
-    """What an LV is, in the words of its tags."""
+    """What an LV is, in the words of its tags; empty if a snapshot alone."""
     tags = stack.tags
     if stack.unreadable:
         return f'UNREADABLE: {stack.unreadable}'
@@ -129,7 +129,7 @@ def role_of(stack: state.Stack) -> str:
     if tags.own:
         own = f'volume {tags.own.volume} generation {tags.own.generation}'
         return ', '.join([own, *lent])
-    return 'no tags'
+    return '' if tags.snaps else 'no tags'
 
 
 def _error(stack: state.Stack) -> str | None:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ``snapshots`` row: which LV a snapshot is.
 
-Three changes exist: *pin*, alone or with the commit of a cut; *rule out*,
-after which a pin that is still on its way to the database cannot be made; and
-*adopt*, of one of which the database is wrong.
-Rows are found by their ids, or by that of the volume.
+Six changes exist: *pin*, alone or with the commit of a cut; *rule out*, after
+which a pin that is still on its way to the database cannot be made; *adopt*,
+of one of which the database is wrong; and three of a snapshot that moves,
+*offer*, *withdraw* and *arrive*. Rows are found by their ids, or by that of
+the volume.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ LOG = logging.getLogger(__name__)
 
 # So many rows are asked for in one statement.
 AT_ONCE = 20
-# A snapshot does not move: this is its only generation.
+# The generation that it is made with. Each move adds one.
 PINNED = 1
+# Nobody works on it: who reads what it is has said so in the status.
+AT_REST = models.Snapshot.status == SnapshotStatus.AVAILABLE
 # What became of the row of a pin that was never made.
 NEVER = PinRecord(0)
 
@@ -69,6 +72,11 @@ class SnapshotRow(record.Recorded):
     def at(self) -> Location | None:
         """The LV that the snapshot is."""
         return self.record.at if self.record else None
+
+    @property
+    def offer(self) -> Location | None:
+        """The copy of that LV which it is to be, if it moves."""
+        return self.record.offer if self.record else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,6 +204,47 @@ class SnapshotStore:
             conditions.expects(found.provider_id, snapshot.provider_id)), {
                 'provider_id': str(PinRecord(PINNED, at))}))
 
+    def offer(self, snapshot: SnapshotRow, copy: Location) -> SnapshotRow:
+        """Write down that a copy is made which the snapshot is to be.
+
+        :returns: the row as this change leaves it
+        :raises RowChanged: if the snapshot is no longer as ``snapshot`` says,
+            or something is done with it
+        :raises DatabaseAway: if the outcome is not known
+        :raises CorruptRecord: if the names of the nodes are too long
+        """
+        record = dataclasses.replace(_record(snapshot), offer=copy)
+        return self._become(snapshot, record, AT_REST)
+
+    def withdraw(self, snapshot: SnapshotRow) -> SnapshotRow:
+        """Take that back, whatever is done with the snapshot.
+
+        An ``arrive`` that is still on its way finds another row then.
+
+        :raises RowChanged, DatabaseAway: see ``offer``
+        """
+        record = dataclasses.replace(_record(snapshot), offer=None)
+        return self._become(snapshot, record)
+
+    def arrive(self, snapshot: SnapshotRow) -> SnapshotRow:
+        """Make the offered copy, which is complete, the snapshot.
+
+        :raises RowChanged, DatabaseAway: see ``offer``
+        """
+        record = _record(snapshot)
+        assert record.offer is not None
+        return self._become(
+            snapshot, PinRecord(record.generation + 1, record.offer), AT_REST)
+
+    def _become(self, snapshot: SnapshotRow, record: PinRecord,
+                *holds: sa.ColumnElement) -> SnapshotRow:
+        found, text = models.Snapshot, str(record)
+        self._swap(snapshot, snapshot.volume, changes.Change(found, (
+            found.id == snapshot.id,
+            found.provider_id == snapshot.provider_id, *holds), {
+                'provider_id': text}))
+        return dataclasses.replace(snapshot, provider_id=text)
+
     def _swap(self, snapshot: SnapshotRow, volume: VolumeId,
               change: changes.Change) -> None:
         failure: Exception | None = None
@@ -219,12 +268,19 @@ class SnapshotStore:
         return changes.patiently(lambda: changes.make(change), self._clock)
 
 
+def _record(snapshot: SnapshotRow) -> PinRecord:
+    """That of a snapshot which is somewhere."""
+    assert snapshot.record is not None
+    return snapshot.record
+
+
 def refusal(fresh: SnapshotRow | None) -> str:
-    """Why a snapshot cannot be made, as far as its own row tells."""
+    """Why its row was not changed, as far as that itself tells."""
     if fresh is None or fresh.deleted:
         return 'the snapshot was deleted'
     if fresh.provider_id:
-        return f'the snapshot is {fresh.provider_id} already'
+        return (f'the snapshot is {fresh.provider_id} already, its status is '
+                f'{fresh.status}')
     if fresh.status != SnapshotStatus.CREATING:
         return f'the status of the snapshot is {fresh.status}'
     return 'the volume has changed'

@@ -122,7 +122,7 @@ class Shown:
     """A peer's statement about one of its LVs, as of now.
 
     :ivar group: uuid of the node's volume group
-    :ivar source: what it hydrates from
+    :ivar source: what it hydrates from; ``snapshots``: which ones it is
     """
 
     state: LvState
@@ -130,6 +130,7 @@ class Shown:
     size: units.Bytes = units.Bytes(0)
     group: GroupUuid | None = None
     source: Location | None = None
+    snapshots: list[SnapshotId] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)

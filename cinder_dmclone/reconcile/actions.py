@@ -26,6 +26,7 @@ from cinder_dmclone.relocation import lender
 from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.relocation import pins
 from cinder_dmclone.relocation import recovery
+from cinder_dmclone.relocation import snapshot_move
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import exports
@@ -103,6 +104,18 @@ def _rule_out(world: World, decision: Decision, known: Facts) -> None:
         # If it was made after all, the next look finds it.
         with contextlib.suppress(exceptions.RowChanged):
             world.snapshots.rule_out(known.snapshots[tag.snapshot])
+
+
+@performs(Action.STAY)
+def _stay(world: World, decision: Decision, known: Facts) -> None:
+    for tag in decision.snaps:
+        snapshot_move.withdraw(world, known.snapshots[tag.snapshot])
+
+
+@performs(Action.ARRIVE)
+def _arrive(world: World, decision: Decision, known: Facts) -> None:
+    for tag in decision.snaps:
+        snapshot_move.arrive(world, known.snapshots[tag.snapshot])
 
 
 @performs(Action.UNPIN, settles=True)

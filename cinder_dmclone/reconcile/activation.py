@@ -50,7 +50,8 @@ def decide(host: str, stack: state.Stack) -> Decision:
     tags = stack.tags
     if stack.unreadable:
         return Decision(Verdict.REPORT, stack.unreadable)
-    if not tags.own or tags.copy or tags.forgotten:
+    moved = tags.only_snapshot and not tags.source
+    if not (tags.own or moved) or tags.copy or tags.forgotten:
         return Decision(Verdict.WAIT,
                         'whether it is the volume, the row knows')
     if tags.source and (not stack.assembled or _fails(stack)):

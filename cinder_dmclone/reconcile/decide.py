@@ -39,7 +39,7 @@ def _with_borrowers(facts: Facts) -> Decision:
         return found
     if facts.stack.tags.snaps:
         found = pins.at_home(facts, found)
-    if facts.stack.tags.lent:
+    if facts.stack.tags.lent and isinstance(found.step, Verdict):
         found = loans.at_home(facts, facts.row, found)
     return found
 

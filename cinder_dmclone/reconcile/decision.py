@@ -39,6 +39,8 @@ class Action(enum.Enum):
     DISCHARGE = 'write down where the volume went, in place of its loan'
     RULE_OUT = 'make sure that a snapshot was never made'
     UNPIN = 'forget a snapshot'
+    STAY = 'take back that a snapshot moves'
+    ARRIVE = 'become the snapshot that was copied here'
     ADOPT = 'become the owner that the row already names'
     TAKE_BACK = 'be the volume again: where it went is lost'
     RENAME = 'write down which volume it is by now'

@@ -11,8 +11,10 @@ from __future__ import annotations
 import typing
 
 from cinder_dmclone.database import rows
+from cinder_dmclone.database.snapshots import SnapshotRow
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.messages import LvState
@@ -81,6 +83,9 @@ def _without_borrower(facts: Facts, tag: lv_tags.LoanTag, doubt: str,
 
     :param same_group: whether its node has the disks it had then
     """
+    snapshot = facts.snapshots.get(SnapshotId(tag.volume))
+    if snapshot:
+        return _without_snapshot(snapshot, tag, doubt)
     row = facts.row_of(tag.volume)
     if row is None or row.unreadable:
         return _kept(doubt)
@@ -102,6 +107,18 @@ def _without_borrower(facts: Facts, tag: lv_tags.LoanTag, doubt: str,
         return Decision(Question.SHOW, ask=row.owner)
     left = _doubt(row.owner, row.generation, tag.size, None, owner)
     return _kept(left) if left else None
+
+
+def _without_snapshot(row: SnapshotRow, tag: lv_tags.LoanTag,
+                      doubt: str) -> Decision | None:
+    """The same of one that a snapshot was to move to."""
+    if row.deleted:
+        return None
+    if row.unreadable or row.at == tag.borrower:
+        return _kept(doubt)
+    if row.offer == tag.borrower:
+        return Decision(Verdict.WAIT, f'{tag.borrower} is being made')
+    return None
 
 
 def elsewhere(facts: Facts, row: rows.Row) -> bool:

@@ -33,7 +33,7 @@ class Facts:
     node; ``silent`` has the LVs that were asked about in vain. ``borrowers``
     are the rows of other volumes that it was lent to. ``lender`` is the stack
     that it hydrates from, if that is on this node. ``snapshots`` are the rows
-    of those that it is, or was to be.
+    of those that it is, or was to be, and that it was lent to.
     """
 
     node: NodeName
@@ -158,10 +158,11 @@ class Rows:
                 for row in self._found.get(volume, ()) if row.id == volume}
 
     def snapshots(self, stack: state.Stack) -> dict[SnapshotId, SnapshotRow]:
-        """Those of the snapshots that a stack is, or was to be."""
-        return {tag.snapshot: self._snapshots[tag.snapshot]
-                for tag in stack.tags.snaps
-                if tag.snapshot in self._snapshots}
+        """Those of the snapshots that a stack is, was to be, or lends to."""
+        wanted = (*(tag.snapshot for tag in stack.tags.snaps),
+                  *map(SnapshotId, stack.borrowers))
+        return {snapshot: self._snapshots[snapshot] for snapshot in wanted
+                if snapshot in self._snapshots}
 
 
 def foreign(row: rows.Row, node: NodeName) -> bool:

@@ -35,7 +35,8 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     if stale and stale.step is not Verdict.WAIT:
         return stale
     needed = kept(facts, row) or stale
-    if not needed and not (stack.tags.lent or stack.tags.past):
+    if not needed and not (stack.tags.lent or stack.tags.past
+                           or stack.tags.only_snapshot):
         return Decision(
             Verdict.REPORT, f'it was a snapshot, and where the volume went '
             f'is not known; the row says {row.owner}')
@@ -52,8 +53,9 @@ def kept(facts: Facts, row: rows.Row) -> Decision | None:
     :returns: None if nobody needs it
     """
     pinned, unpinned = _pinned(facts)
+    arriving = [why for why in pinned if why.step is Action.ARRIVE]
     for doubt in pinned:
-        if doubt.step is Action.RULE_OUT:
+        if not isinstance(doubt.step, Verdict) and doubt not in arriving:
             return doubt
     found, ended = [], []
     for tag in facts.stack.tags.lent:
@@ -72,7 +74,7 @@ def kept(facts: Facts, row: rows.Row) -> Decision | None:
         return None
     if ended:
         return _forget(facts, row, ended[0])
-    if unpinned:
+    if unpinned and not facts.stack.tags.only_snapshot:
         return pins.unpin(unpinned[0])
     if pinned or any(tag.read for tag, _ in found):
         serving = loans.serve(facts, [
@@ -81,6 +83,8 @@ def kept(facts: Facts, row: rows.Row) -> Decision | None:
         serving = _unread(facts.stack)
     if serving.step not in (Verdict.WAIT, Verdict.REST):
         return serving
+    if arriving:
+        return arriving[0]
     return most_urgent(serving, *pinned, *(why for _, why in found))
 
 

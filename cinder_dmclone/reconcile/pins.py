@@ -3,6 +3,8 @@
 
 A row that was deleted says so for good. One that knows of no LV may yet get
 one, from a change whose answer was lost: that is ruled out in the row first.
+One that names another LV says so when that LV's node shows it, complete: what
+a snapshot holds never changes, so that any whole copy of it is the snapshot.
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ from cinder.objects.fields import SnapshotStatus
 
 from cinder_dmclone.database.snapshots import SnapshotRow
 from cinder_dmclone import names
+from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import most_urgent
+from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
+from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone.stack import lv_tags
 
@@ -26,7 +31,8 @@ _UNMADE = (SnapshotStatus.CREATING, SnapshotStatus.ERROR,
 def standing(facts: Facts, tag: lv_tags.SnapTag) -> Decision | None:
     """Why a snapshot still needs this LV; None if it does not.
 
-    :returns: a verdict, or ``RULE_OUT`` if that has to be made sure of
+    :returns: a verdict; a question; or what has to be done first, one of
+        ``RULE_OUT``, ``STAY`` and ``ARRIVE``
     """
     row = facts.snapshots.get(tag.snapshot)
     if row is None:
@@ -46,13 +52,71 @@ def standing(facts: Facts, tag: lv_tags.SnapTag) -> Decision | None:
             'database does not say where; this LV is kept')
     if row.at is None:
         return None
-    if row.at != facts.here:
-        return Decision(
-            Verdict.REPORT, f'snapshot {tag.snapshot} is {row.at}, says the '
-            'database; this LV is kept')
+    if facts.here not in (row.at, row.offer):
+        return _elsewhere(facts, tag, row)
     if row.status == SnapshotStatus.DELETING:
         return Decision(Verdict.WAIT, 'the snapshot is being deleted')
-    return Decision(Verdict.REST)
+    if row.offer == facts.here:
+        return _arriving(facts, tag, row)
+    return _leaving(facts, tag, row) if row.offer else Decision(Verdict.REST)
+
+
+def _elsewhere(facts: Facts, tag: lv_tags.SnapTag,
+               row: SnapshotRow) -> Decision | None:
+    """Why a snapshot needs this LV that is another one; None if it does not.
+
+    It has moved there, or was to move here and does not any more.
+    """
+    assert row.at is not None
+    if row.at in facts.silent:
+        return loans.silent(row.at)
+    shown = facts.shown.get(row.at)
+    if shown is None:
+        return Decision(Question.SHOW, ask=row.at)
+    if tag.snapshot in shown.snapshots and shown.size >= tag.size:
+        if shown.state is LvState.COMPLETE:
+            return None
+        if shown.state is LvState.HYDRATING:
+            return Decision(Verdict.WAIT, f'{row.at} hydrates')
+    return Decision(
+        Verdict.REPORT, f'snapshot {tag.snapshot} is {row.at}, says the '
+        'database, and that node does not have it; this LV is kept')
+
+
+def _leaving(facts: Facts, tag: lv_tags.SnapTag,
+             row: SnapshotRow) -> Decision:
+    """What to do about a snapshot that moves from here to another node.
+
+    Who has a copy made there holds the lock until it is.
+    """
+    assert row.offer is not None
+    if row.offer in facts.silent:
+        return loans.silent(row.offer)
+    shown = facts.shown.get(row.offer)
+    if shown is None:
+        return Decision(Question.SHOW, ask=row.offer)
+    if shown.state is LvState.MISSING:
+        return Decision(Action.STAY, f'nobody makes {row.offer}',
+                        snaps=(tag,))
+    return Decision(Verdict.WAIT, f'the snapshot moves to {row.offer}')
+
+
+def _arriving(facts: Facts, tag: lv_tags.SnapTag,
+              row: SnapshotRow) -> Decision:
+    """What to do about a snapshot that moves to this LV."""
+    stack = facts.stack
+    ready = stack.meta_tag is not None and stack.meta_tag.ready
+    if stack.tags.source and not stack.assembled and not ready:
+        # Whoever makes it holds the lock until it is ready.
+        return Decision(Action.STAY, 'the copy was not finished',
+                        snaps=(tag,))
+    if stack.tags.source or stack.meta or stack.of_kind(
+            names.Kind.CLONE, names.Kind.SOURCE):
+        return Decision(Verdict.WAIT, 'the snapshot moves here')
+    if row.status != SnapshotStatus.AVAILABLE:
+        return Decision(Verdict.WAIT, f'the snapshot is {row.status}')
+    return Decision(Action.ARRIVE, f'all of snapshot {tag.snapshot} is here',
+                    snaps=(tag,))
 
 
 def any_known(facts: Facts) -> bool:
@@ -67,8 +131,11 @@ def any_known(facts: Facts) -> bool:
 def misplaced(facts: Facts) -> list[SnapshotRow]:
     """The snapshots that it is by its tags alone, and could be.
 
-    Their rows say that they are another LV, or nothing.
+    Their rows say that they are another LV, or nothing. A copy to which one
+    was to move is none of it before it has all.
     """
+    if facts.stack.tags.only_snapshot and facts.stack.tags.source:
+        return []
     found = [facts.snapshots.get(tag.snapshot)
              for tag in facts.stack.tags.snaps]
     return [row for row in found if row and not row.deleted
@@ -77,7 +144,10 @@ def misplaced(facts: Facts) -> list[SnapshotRow]:
 
 
 def ended(facts: Facts) -> Decision | None:
-    """What to do about a pin of a volume's LV that has ended, or may have."""
+    """What to do about a pin of a volume's LV that has ended, or may have.
+
+    Requests come this way: what only another node knows they do not wait for.
+    """
     for tag in facts.stack.tags.snaps:
         why = standing(facts, tag)
         if why is None:
@@ -105,7 +175,7 @@ def at_home(facts: Facts, found: Decision) -> Decision:
     verdicts = [why for tag in stack.tags.snaps
                 for why in [standing(facts, tag)] if why]
     for why in verdicts:
-        if why.step is Action.RULE_OUT:
+        if not isinstance(why.step, Verdict):
             return why
     writers = stack.of_kind(*names.WRITERS)
     if verdicts and writers:

@@ -27,21 +27,23 @@ def show(host: Host, lv: LvUuid) -> messages.Shown:
     """What this node has under an LV uuid, now."""
     report = host.group.report()
     stack = inspect.refresh(host, lv)
-    own = stack.tags.own
+    own, snaps = stack.tags.own, stack.tags.snaps
+    known = own or snaps and snaps[0]
     if stack.data is None:
         state = LvState.MISSING
     elif stack.tags.copy:
         state = LvState.COPY
-    elif not own or stack.unreadable:
+    elif not known or stack.unreadable:
         state = LvState.UNCLEAR
     elif stack.tags.source or stack.assembled:
         state = LvState.HYDRATING
     else:
         state = LvState.COMPLETE
     return messages.Shown(
-        state=state, generation=own.generation if own else 0,
+        state=state, generation=known.generation if known else 0,
         size=stack.data.size if stack.data else units.Bytes(0),
-        group=report.uuid, source=stack.tags.hydrates_from)
+        group=report.uuid, source=stack.tags.hydrates_from,
+        snapshots=[tag.snapshot for tag in snaps])
 
 
 def ask(world: World, decision: Decision, stack: Stack,

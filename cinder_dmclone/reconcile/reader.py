@@ -9,6 +9,7 @@ import typing
 
 from cinder_dmclone.database.snapshots import SnapshotRow
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import offers
@@ -44,7 +45,7 @@ class Reader:
         found = {row.id: row for row in store.find({*known, *(
             volume for stack in stacks for volume in (
                 VolumeId(stack.lv), *stack.volumes, *stack.borrowers))})}
-        snapshots = self._snapshots(stacks)
+        snapshots = self._snapshots(stacks, found)
         read = observed.Rows(found.values(), node, snapshots)
         unnamed = [stack.lv for stack in stacks if not read.named(stack)]
         if unnamed:
@@ -52,9 +53,15 @@ class Reader:
             read = observed.Rows(found.values(), node, snapshots)
         return read
 
-    def _snapshots(self, stacks: typing.Iterable[state.Stack]
-                   ) -> list[SnapshotRow]:
+    def _snapshots(self, stacks: typing.Collection[state.Stack],
+                   found: typing.Container[VolumeId]) -> list[SnapshotRow]:
+        """Those that LVs are, or are to be.
+
+        :param found: volumes: who else borrows is a snapshot that moves
+        """
         wanted = {tag.snapshot for stack in stacks for tag in stack.tags.snaps}
+        wanted |= {SnapshotId(borrower) for stack in stacks
+                   for borrower in stack.borrowers if borrower not in found}
         return self._world.snapshots.find(wanted) if wanted else []
 
     def facts(self, stack: state.Stack, found: observed.Rows,

@@ -78,11 +78,12 @@ def prepare(world: World, copy: messages.Prepare) -> str:
     return name.path
 
 
-def build(world: World, lv: LvUuid, copy: lv_tags.CopyTag,
+def build(world: World, lv: LvUuid, copy: clones.Becomes,
           lent: messages.Lent, size: units.Bytes, front: bool = False,
           written: bool = False) -> None:
     """Make a copy of what was lent, on this node or another.
 
+    :param copy: what it is to become
     :param size: its own, which may be more than what was lent
     :param written: whether somebody may still write what was lent
     :raises LoginFailed, SourceMismatch: if the lender cannot be reached

@@ -14,6 +14,7 @@ import typing
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm
 from cinder_dmclone.peers import messages
+from cinder_dmclone.peers import snapshot_messages
 from cinder_dmclone.reconcile import questions
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import borrower
@@ -27,6 +28,7 @@ from cinder_dmclone.service import forgetting
 from cinder_dmclone.service import migrate
 from cinder_dmclone.service import recovery
 from cinder_dmclone.service import releasing
+from cinder_dmclone.service import snapshot_moves
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.service import undoing
 from cinder_dmclone.service import views
@@ -138,6 +140,7 @@ ANSWERS: dict[type[messages.AnyRequest],
     messages.Agree: agree,
     messages.Connect: connections.connect_here,
     messages.ConnectSnapshot: views.connect_here,
+    snapshot_messages.CopySnapshot: snapshot_moves.copy,
     messages.Discard: discard,
     messages.Disconnect: connections.disconnect_here,
     messages.DisconnectSnapshot: views.disconnect_here,
@@ -150,6 +153,7 @@ ANSWERS: dict[type[messages.AnyRequest],
     messages.Identify: identify,
     messages.Leave: migrate.leave,
     messages.Lend: births.lend,
+    snapshot_messages.MoveSnapshot: snapshot_moves.move,
     messages.Notify: notify,
     messages.Prepare: prepare,
     messages.Release: releasing.release,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from cinder_dmclone.database import rows
+from cinder_dmclone.database.snapshots import SnapshotRow
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import SnapshotId
@@ -25,7 +26,7 @@ def clone(service: Service, volume_id: VolumeId, source: VolumeId) -> None:
     :raises NoRoom: if this node has none
     """
     row = service.row(source)
-    _bear(service, volume_id, row, SnapshotId(''), row.node)
+    _bear(service, volume_id, row, row.node)
 
 
 def from_snapshot(service: Service, volume_id: VolumeId,
@@ -42,11 +43,11 @@ def from_snapshot(service: Service, volume_id: VolumeId,
     source = service.world.rows.get(found.volume)
     if source is None:
         raise service.unknown(found.volume)
-    _bear(service, volume_id, source, snapshot, found.at.node)
+    _bear(service, volume_id, source, found.at.node, found)
 
 
 def _bear(service: Service, volume_id: VolumeId, source: rows.Row,
-          snapshot: SnapshotId, lender: NodeName) -> None:
+          lender: NodeName, snapshot: SnapshotRow | None = None) -> None:
     world = service.world
     with service.locked(volume_id):
         row = service.row(volume_id)
@@ -60,8 +61,10 @@ def _bear(service: Service, volume_id: VolumeId, source: rows.Row,
             row = birth.begin(world, row)
             with coordinator.undone(world, row):
                 row = birth.finish(world, row, _lent(
-                    service, birth.request(world, row, source, snapshot),
-                    lender))
+                    service, birth.request(
+                        world, row, source,
+                        snapshot.id if snapshot else SnapshotId('')),
+                    lender, snapshot))
             birth.adopt(world, row)
         finally:
             service.loop.enqueue(volume_id)
@@ -71,12 +74,15 @@ def _bear(service: Service, volume_id: VolumeId, source: rows.Row,
                 world.peers.notify(lender, source.id)
 
 
-def _lent(service: Service, request: messages.Lend,
-          lender: NodeName) -> messages.Lent:
-    if lender != service.node:
-        return service.world.peers.ask(lender, request)
-    with service.locked(request.volume):
-        return lend(service, request)
+def _lent(service: Service, request: messages.Lend, lender: NodeName,
+          snapshot: SnapshotRow | None) -> messages.Lent:
+    def ask(node: NodeName) -> messages.Lent:
+        if node != service.node:
+            return service.world.peers.ask(node, request)
+        with service.locked(request.volume):
+            return lend(service, request)
+    return (snapshots.there(service, snapshot, ask) if snapshot
+            else ask(lender))
 
 
 def lend(service: Service, request: messages.Lend) -> messages.Lent:

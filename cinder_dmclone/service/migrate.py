@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import typing
+
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
@@ -14,6 +16,7 @@ from cinder_dmclone.service.base import Service
 
 # So many nodes are asked for room; the one with most of it is taken.
 CHOICES = 5
+NO_OTHER = 'no other node of this availability zone is up and enabled'
 
 
 def migrate(service: Service, volume_id: VolumeId, host: str) -> bool:
@@ -57,21 +60,36 @@ def leave(service: Service, row: rows.Row,
 
 def _refuge(service: Service, row: rows.Row) -> NodeName:
     """The node with most room for a volume, of some that take volumes in."""
-    world, found = service.world, []
-    refusal: exceptions.DMCloneException = exceptions.CannotRelocate(
-        volume=row.id, node=service.node, peer='another node', reason='no '
-        'other node of this availability zone is up and enabled')
-    for peer in world.peers.taking_in(service.node, CHOICES):
+    peer, _ = roomiest(
+        service, lambda peer: coordinator.find_room(service.world, row, peer),
+        exceptions.CannotRelocate(volume=row.id, node=service.node,
+                                  peer='another node', reason=NO_OTHER))
+    return peer
+
+
+def roomiest(service: Service,
+             find_room: typing.Callable[[NodeName], messages.Room],
+             refusal: exceptions.DMCloneException
+             ) -> tuple[NodeName, messages.Room]:
+    """The node with most room, of some others that take volumes in.
+
+    :param find_room: asks one
+    :param refusal: raised if there is none; else what the last has said
+    """
+    found = []
+    for peer in service.world.peers.taking_in(service.node, CHOICES):
         try:
-            room = coordinator.find_room(world, row, peer)
-        except (exceptions.CannotRelocate, exceptions.PeerRefused,
+            room = find_room(peer)
+        except (exceptions.CannotRelocate, exceptions.NotMoved,
+                exceptions.PeerRefused,
                 exceptions.PeerUnreachable) as error:
             refusal = error
         else:
-            found.append((room.free, peer))
+            found.append((room.free, peer, room))
     if not found:
         raise refusal
-    return max(found)[1]
+    _, peer, room = max(found, key=lambda one: one[:2])
+    return peer, room
 
 
 def settled_host(service: Service, volume_id: VolumeId) -> str | None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import typing
 
+from cinder_dmclone.database.snapshots import SnapshotRow
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import loans
@@ -106,9 +108,15 @@ def _lost(service: Service, known: observed.Facts) -> tuple[_Tag, ...]:
 def _why_needed(service: Service, known: observed.Facts,
                 tag: lv_tags.LoanTag) -> str:
     """Why a loan is not ended whatever an operator says; empty if it may."""
-    row = known.row_of(tag.volume)
+    row, snapshot = known.row_of(tag.volume), _snapshot(known, tag)
     if tag.local:
         return f'{tag.borrower} is on this node, which knows what it needs'
+    if snapshot and not snapshot.deleted and (
+            snapshot.unreadable or snapshot.offer == tag.borrower):
+        return snapshot.unreadable or (
+            f'snapshot {snapshot.id} moves to {tag.borrower}: take that back '
+            f'first (cinder-dmclone move-snapshot {snapshot.id} '
+            f'{service.node} --yes)')
     if row and row.unreadable:
         return row.unreadable
     if row and not row.deleted and not loans.elsewhere(known, row):
@@ -168,6 +176,12 @@ def _why_not_there(service: Service, tag: lv_tags.SnapTag,
             'not there: if it is this LV, "cinder-dmclone adopt"')
 
 
+def _snapshot(known: observed.Facts,
+              tag: lv_tags.LoanTag) -> SnapshotRow | None:
+    """That which was to move to the borrower, if one was."""
+    return known.snapshots.get(SnapshotId(tag.volume))
+
+
 def _went_on(known: observed.Facts, tag: lv_tags.LoanTag
              ) -> lv_tags.PastTag | None:
     """What keeps an LV from being taken for the volume that has left it."""
@@ -209,7 +223,8 @@ def _given_up(known: observed.Facts, tag: lv_tags.LoanTag) -> str:
             tag.generation > row.generation):
         return (f'what {tag.borrower} may have of volume {tag.volume} that is '
                 'newer than this: the database knows nothing of it')
-    return (f'what {tag.borrower} has not copied of volume {tag.volume}, for '
+    what = 'snapshot' if _snapshot(known, tag) else 'volume'
+    return (f'what {tag.borrower} has not copied of {what} {tag.volume}, for '
             'itself and for all that hydrates from it')
 
 

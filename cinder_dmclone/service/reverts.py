@@ -18,6 +18,7 @@ from oslo_utils import excutils
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import snapshots
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import messages
@@ -117,11 +118,13 @@ def _revert(service: Service, row: rows.Row, snapshot_id: SnapshotId) -> None:
 
 def _lent(service: Service, row: rows.Row,
           snapshot: snapshots.SnapshotRow) -> messages.Lent:
-    assert snapshot.at is not None
     request = birth.request(service.world, row, row, snapshot.id)
-    if snapshot.at.node == service.node:
-        return births.lend(service, request)
-    return service.world.peers.ask(snapshot.at.node, request)
+
+    def ask(node: NodeName) -> messages.Lent:
+        if node == service.node:
+            return births.lend(service, request)
+        return service.world.peers.ask(node, request)
+    return service_snapshots.there(service, snapshot, ask)
 
 
 def _hindrance(row: rows.Row, snapshot: snapshots.SnapshotRow | None) -> str:

@@ -7,6 +7,8 @@ and a request may wait for long: fresh rows decide.
 
 from __future__ import annotations
 
+import typing
+
 from cinder.objects.fields import SnapshotStatus
 from cinder.objects.fields import VolumeStatus
 
@@ -14,10 +16,12 @@ from cinder_dmclone.database import rows
 from cinder_dmclone.database import snapshots
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.peers.messages import Answer
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import cut
 from cinder_dmclone.relocation import pins
@@ -173,6 +177,23 @@ def _unreadable(service: Service, snapshot: SnapshotId,
         reason=reason)
 
 
+def there(service: Service, found: snapshots.SnapshotRow,
+          ask: typing.Callable[[NodeName], Answer]) -> Answer:
+    """Ask the node of a snapshot; where that is by now, if it has moved.
+
+    :param ask: asks a node, which may be this one
+    """
+    assert found.at is not None
+    try:
+        return ask(found.at.node)
+    except exceptions.PeerRefused:
+        fresh = service.world.snapshots.get(found.id)
+        if (fresh is None or fresh.unreadable or fresh.at is None
+                or fresh.at == found.at):
+            raise
+        return ask(fresh.at.node)
+
+
 def delete(service: Service, volume_id: VolumeId,
            snapshot_id: SnapshotId) -> None:
     """Have the node of a snapshot look until Cinder has deleted the row.
@@ -181,8 +202,10 @@ def delete(service: Service, volume_id: VolumeId,
     """
     world = service.world
     row = world.snapshots.get(snapshot_id)
-    at = None if row is None or row.unreadable else row.at
-    if at and at.node != service.node:
-        world.peers.notify(at.node, volume_id)
-    else:
+    known = row if row and not row.unreadable else None
+    for place in (known.at, known.offer) if known else ():
+        if place and place.node != service.node:
+            world.peers.notify(place.node, volume_id)
+    at = known.at if known else None
+    if at is None or at.node == service.node:
         service.loop.enqueue(at.lv if at else volume_id, schedule.SOONEST)

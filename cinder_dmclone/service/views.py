@@ -11,6 +11,7 @@ import typing
 
 from cinder_dmclone.database import snapshots as records
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.messages import Answer
@@ -62,10 +63,13 @@ def _there(service: Service, found: records.SnapshotRow,
         raise exceptions.CannotServe(volume=found.volume, node=service.node,
                                      reason=f'snapshot {found.id} is on no '
                                      'node')
-    if found.at.node != service.node:
-        return service.world.peers.ask(found.at.node, request)
-    with service.locked(request.volume):
-        return here(service, request)
+
+    def ask(node: NodeName) -> Answer:
+        if node != service.node:
+            return service.world.peers.ask(node, request)
+        with service.locked(request.volume):
+            return here(service, request)
+    return snapshots.there(service, found, ask)
 
 
 def connect_here(service: Service, request: messages.ConnectSnapshot

@@ -28,13 +28,16 @@ from cinder_dmclone import units
 
 LOG = logging.getLogger(__name__)
 
+# What a copy says that it is to be: a volume, or a snapshot.
+Becomes = lv_tags.CopyTag | lv_tags.SnapTag
+
 # At once of a metadata LV, and how often it is tried while a server writes.
 _READ_SIZE = 1 << 20
 _READS = 5
 
 
 def build(host: Host, lv: LvUuid,
-          tags: tuple[lv_tags.CopyTag, lv_tags.SourceTag],
+          tags: tuple[Becomes, lv_tags.SourceTag],
           source: initiator.Source, front: bool, size: units.Bytes,
           skip: Iterable[Range] = ()) -> None:
     """Make a copy that can be read and written at once; nothing hydrates.
@@ -56,7 +59,7 @@ def build(host: Host, lv: LvUuid,
     _format(host, stack)
 
 
-def build_here(host: Host, lv: LvUuid, copy: lv_tags.CopyTag,
+def build_here(host: Host, lv: LvUuid, copy: Becomes,
                source: lv_tags.SourceTag, size: units.Bytes,
                *others: lv_tags.Tag, skip: Iterable[Range] = ()) -> Stack:
     """Make a copy of an LV of this node, which lends to it already.
@@ -75,7 +78,7 @@ def build_here(host: Host, lv: LvUuid, copy: lv_tags.CopyTag,
     return inspect.refresh(host, lv)
 
 
-def _create(host: Host, lv: LvUuid, size: units.Bytes, copy: lv_tags.CopyTag,
+def _create(host: Host, lv: LvUuid, size: units.Bytes, copy: Becomes,
             source: lv_tags.SourceTag, *others: lv_tags.Tag) -> None:
     raw = lv_tags.MetadataTag(copy.volume, lv, 0, source.iqn)
     host.group.create(

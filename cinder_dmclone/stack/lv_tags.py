@@ -96,7 +96,8 @@ class LoanTag:
     """This LV is the source of ``lv`` on ``node``: never to be written.
 
     ``volume`` and ``generation`` are what that LV becomes: the volume that
-    this one is, too, if it moves, and another one otherwise. ``group`` is the
+    this one is, too, if it moves, and another one otherwise; or a snapshot
+    that moves, whose id ``volume`` is then. ``group`` is the
     uuid of the borrower's volume group: a node that was
     installed anew under its old name is another borrower. Without
     ``initiator`` the borrower is on this node. It reads the first ``size``
@@ -159,8 +160,11 @@ class FrontTag:
 class SnapTag:
     """What this LV shows is a snapshot of a volume: never to be written.
 
-    It counts only if the snapshot's row says that it is this LV. ``size`` is
-    that of the snapshot: the LV may have been extended since.
+    It counts only if the snapshot's row says that it is this LV, or is to be.
+    ``size`` is that of the snapshot: the LV may have been extended since.
+
+    An LV with nothing but this never was the volume: the snapshot has moved
+    there. The tag goes with it.
     """
 
     kind: typing.ClassVar[str] = 'snap'
@@ -318,6 +322,12 @@ class Tags:
         """
         return next((tag.volume for tag in (
             self.own, self.copy, *self.snaps, self.past) if tag), None)
+
+    @property
+    def only_snapshot(self) -> bool:
+        """Whether it is, or is to be, a snapshot and was never anything else.
+        """
+        return bool(self.snaps) and not (self.own or self.copy)
 
     @property
     def bars_front(self) -> bool:

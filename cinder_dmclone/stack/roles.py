@@ -15,6 +15,7 @@ class Role(enum.Enum):
     COPY = 'copy'
     LENT = 'lent'
     PAST = 'past'
+    SNAPSHOT = 'snapshot'
     UNREADABLE = 'unreadable'
     UNKNOWN = 'unknown'
 
@@ -28,6 +29,8 @@ def role(stack: Stack) -> Role:
         return Role.COPY
     if tags.past:
         return Role.PAST
+    if tags.only_snapshot:
+        return Role.SNAPSHOT
     if tags.own and any(tag.volume == tags.own.volume for tag in tags.lent):
         return Role.LENT
     return Role.VOLUME if tags.own else Role.UNKNOWN

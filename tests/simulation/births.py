@@ -8,6 +8,7 @@ import uuid
 from cinder_dmclone.location import VolumeId
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
+from tests.simulation import snaps
 from tests.simulation import truth as truth_module
 from tests.unit.fake import cloud as unit_cloud
 
@@ -16,10 +17,13 @@ INHERITED = '5'
 
 
 def bear(cloud: cloud_module.Cloud, truth: truth_module.Truth,
-         node: cloud_module.Node) -> truth_module.Truth:
+         node: cloud_module.Node,
+         taken: snaps.Snapshot | None = None) -> truth_module.Truth:
     """Have a volume made on a node that begins as what another one is.
 
     It is kept track of also if it was not made.
+
+    :param taken: a snapshot of that one, as which it begins
     """
     volume = VolumeId(str(uuid.uuid4()))
     cloud.tables.volume(volume, f'{node.name}#{unit_cloud.POOL}',
@@ -31,11 +35,14 @@ def bear(cloud: cloud_module.Cloud, truth: truth_module.Truth,
     born.lost = set(truth.lost)
     truth.born.append(born)
     before = [region.last for region in truth.regions]
-    control.Api(cloud, volume).bear(truth.volume)
+    control.Api(cloud, volume).bear(truth.volume, taken.id if taken else None)
     # It is what the other was at one moment of these.
     for number, first in enumerate(before):
         region = truth.regions[number]
         values = region.values[min(first, region.last):]
+        if taken:
+            values = ([taken.content[number]] if taken.content
+                      else region.values)
         born.regions[number] = truth_module.Region(
             values, [node.name] * len(values))
     born.unborn = False

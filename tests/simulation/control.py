@@ -13,6 +13,7 @@ import typing
 from cinder.volume import configuration  # noqa: F401 (registers options)
 from oslo_serialization import jsonutils
 
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import client
 from cinder_dmclone.relocation import cut
@@ -287,13 +288,21 @@ class Api:
                 cut.cut(process.world, known.row)
         self.call('cut', manager)
 
-    def bear(self, source: VolumeId) -> None:
-        """``openstack volume create --source``, once Cinder has a node."""
+    def bear(self, source: VolumeId,
+             snapshot: SnapshotId | None = None) -> None:
+        """``openstack volume create --source``, once Cinder has a node.
+
+        :param snapshot: with ``--snapshot``
+        """
         row = self.tables.volumes[self.volume]
 
         def manager(process: cloud_module.Process) -> None:
             try:
-                births.clone(process.service, self.volume, source)
+                if snapshot:
+                    births.from_snapshot(process.service, self.volume,
+                                         snapshot)
+                else:
+                    births.clone(process.service, self.volume, source)
             except cloud_module.ANSWERS:
                 row['status'] = 'error'
                 raise

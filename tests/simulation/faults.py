@@ -17,7 +17,7 @@ Fate = ports.Fate
 DISTURBED = (Fate.LOST, Fate.UNANSWERED, Fate.LATE, Fate.TWICE, Fate.ASTRAY)
 # What can go to another node of the same name: these tell by its disks. For
 # the rest a Cinder with two such nodes is lost in any case.
-_TO_DISKS = ('Prepare', 'Show')
+_TO_DISKS = ('Prepare', 'CopySnapshot', 'Show')
 
 KINDS = ('kill', 'kill', 'kill', 'kill', 'power', 'power', 'power', 'power',
          'cut', 'cut', 'answer', 'commit', 'away', 'empty', 'sector',

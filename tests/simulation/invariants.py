@@ -222,6 +222,8 @@ class Rest:
                 lvs.setdefault(taken.at.node, set()).add(
                     names.data_lv(taken.at.lv))
                 self._check_marks(taken.at)
+                self._equal(f'what {taken.id} moves to', None,
+                            taken.tables.snapshot_row(taken.id).offer)
         for node in self.cloud.nodes.values():
             self._check_node(node, lvs.get(node.name, set()))
 

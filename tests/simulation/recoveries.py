@@ -57,9 +57,9 @@ def give_up(api: control.Api, truth: truth_module.Truth) -> None:
     row = api.cloud.row(api.volume)
     if row.deleted or row.source is None:
         raise api.refused('give up: it has all')
-    plan = _ask(api, row.node, messages.GiveUp(api.volume, ''))
+    plan = ask(api, row.node, messages.GiveUp(api.volume, ''))
     truth.torn = row.owner, row.source
-    _ask(api, row.node, messages.GiveUp(api.volume, plan.record))
+    ask(api, row.node, messages.GiveUp(api.volume, plan.record))
 
 
 def make_stray(node: cloud_module.Node) -> LvUuid:
@@ -76,8 +76,8 @@ def forget(api: control.Api, node: cloud_module.Node, lv: LvUuid) -> None:
 
     :raises NoAnswer: whether it was done is not known
     """
-    plan = _ask(api, node.name, messages.Forget(lv, ''))
-    _ask(api, node.name, messages.Forget(lv, plan.record))
+    plan = ask(api, node.name, messages.Forget(lv, ''))
+    ask(api, node.name, messages.Forget(lv, plan.record))
 
 
 def strand(api: control.Api, truth: truth_module.Truth,
@@ -103,8 +103,8 @@ def release(api: control.Api, node: cloud_module.Node, lv: LvUuid) -> None:
 
     :raises NoAnswer: whether it was done is not known
     """
-    plan = _ask(api, node.name, messages.Release(lv, ''))
-    _ask(api, node.name, messages.Release(lv, plan.record))
+    plan = ask(api, node.name, messages.Release(lv, ''))
+    ask(api, node.name, messages.Release(lv, plan.record))
 
 
 def drain(api: control.Api) -> None:
@@ -113,7 +113,7 @@ def drain(api: control.Api) -> None:
     if row.deleted or not row.node:
         raise api.refused('drain: it is nowhere')
     try:
-        _ask(api, row.node, messages.Leave(api.volume))
+        ask(api, row.node, messages.Leave(api.volume))
     except NoAnswer:
         raise api.refused('drain: no answer') from None
 
@@ -125,12 +125,16 @@ def recover(api: control.Api, truth: truth_module.Truth) -> None:
     lender = row.source or next(iter(truth.kept or ()), None)
     if row.deleted or lender is None:
         raise api.refused('recover: nobody has lent to it')
-    plan = _ask(api, lender.node, messages.TakeBack(api.volume, ''))
-    _ask(api, lender.node, messages.TakeBack(api.volume, plan.record))
+    plan = ask(api, lender.node, messages.TakeBack(api.volume, ''))
+    ask(api, lender.node, messages.TakeBack(api.volume, plan.record))
 
 
-def _ask(api: control.Api, node: NodeName,
-         request: messages.Request[messages.Answer]) -> messages.Answer:
+def ask(api: control.Api, node: NodeName,
+        request: messages.Request[messages.Answer]) -> messages.Answer:
+    """What a node answers an operator.
+
+    :raises NoAnswer: if it does not
+    """
     what = type(request).__name__
     fields = jsonutils.dumps(wire.pack(request))
 

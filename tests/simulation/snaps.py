@@ -77,12 +77,20 @@ class Snapshot:
         if self.id not in [tag.snapshot for tag in marks]:
             raise Violation('I11 mark', f'{at} does not say that it is '
                             f'snapshot {self.id}')
+        self._check_whole(at)
         for durable in (False, True):
             found = self.truth.read_copies(at, durable)
             if self.content and found != self.content:
                 raise Violation(
                     'I9 data', f'{self.id} at {at} has {found}, it had '
                     f'{self.content}' + durable * ', after a power cut')
+
+    def _check_whole(self, at: Location) -> None:
+        """Where it has moved to it needs nothing of where it was."""
+        record = self.tables.snapshot_row(self.id).record
+        if record and record.generation > 1 and len(self.truth.chain(at)) > 1:
+            raise Violation('I18 half', f'{self.id} moved to {at}, which '
+                            'has not all of it')
 
 
 def take(api: control.Api, truth: truth_module.Truth) -> None:

@@ -114,6 +114,31 @@ BASE = {
     'snap unflushed': base('attach a, fill, detach, snap, wait 3, attach b'),
     'snap purged': base('snap, attach b, wait 3, detach, snap, purge'),
     'snap cascade': base('snap, attach b, snap, wait 3, detach, delete'),
+    'move': base('snap, mvsnap b, attach a, fill, wait 30, detach, unsnap'),
+    'move left': base('snap, attach b, fill, wait 30, mvsnap c, fill, '
+                      'wait 30, detach, revert, attach b, fill, wait 3, '
+                      'detach, unsnap'),
+    'move used': base('attach a, fill, snap, fill, mvsnap b, fill, snap, '
+                      'mvlast b, flush, wait 30, detach'),
+    'move two': base('snap, snap, mvsnap b, wait 30, unsnap, mvsnap b, '
+                     'wait 30, attach a, fill, wait 3, detach'),
+    'move again': base('snap, mvsnap b, wait 30, birth_snap a, mvsnap c, '
+                       'birth_snap b, wait 30, mvsnap a, wait 30, unsnap'),
+    'move read': base('snap, attach b, wait 30, detach, backup_snap x, '
+                      'mvsnap c, backup_snap a, wait 30, backup_snap b, '
+                      'birth_snap a, revert, attach b, fill, wait 3, detach'),
+    'move unsnap': base('snap, attach b, fill, wait 30, mvsnap c, unsnap, '
+                        'wait 3, detach'),
+    'move stay': base('snap, mvsnap b, stay, wait 30, mvsnap b, wait 1, '
+                      'stay, attach b, fill, wait 3, detach'),
+    'move raced': base('snap, mvsnap b, wait 30, mvsnap a, wait 30, snap, '
+                       'detach, delete', 'wait 0, attach b, fill, wait 1, '
+                       'mvsnap a, detach, revert, attach a, fill'),
+    'move parted': base('snap, attach b, wait 30, mvsnap c, part a c, '
+                        'birth_snap c, wait 500, detach'),
+    'move thin': sparse('attach a, fill, wait 3, detach, snap, mvsnap b, '
+                        'attach a, fill, wait 30, detach, revert, attach b, '
+                        'fill, wait 3, detach'),
     'revert same': base('snap, migrate b, migrate a, snap, revert, attach b'),
     'revert': base('attach a, fill, snap, fill, wait 3, detach, revert, '
                    'attach a, fill, wait 3, detach, unsnap'),

@@ -18,6 +18,7 @@ from tests.simulation import outside
 from tests.simulation import recoveries
 from tests.simulation import reverts
 from tests.simulation import scheduler
+from tests.simulation import snap_moves
 from tests.simulation import snaps
 from tests.simulation import stories
 from tests.simulation import truth as truth_module
@@ -157,6 +158,18 @@ class Teller:
         if self.api.snapshots:
             snaps.drop(self.api, self.choices.choice(self.api.snapshots))
 
+    def _mvsnap(self, host: str) -> None:
+        for taken in self.api.snapshots[:1]:
+            snap_moves.move(self.api, taken, self._node(host).name)
+
+    def _mvlast(self, host: str) -> None:
+        for taken in self.api.snapshots[-1:]:
+            snap_moves.move(self.api, taken, self._node(host).name)
+
+    def _stay(self) -> None:
+        for taken in self.api.snapshots[:1]:
+            snap_moves.stay(self.api, taken)
+
     def _revert(self) -> None:
         reverts.revert(self.api, self.truth)
 
@@ -176,6 +189,11 @@ class Teller:
     def _birth(self, host: str) -> None:
         """Another volume begins as what this one is."""
         births.bear(self.cloud, self.truth, self._node(host))
+
+    def _birth_snap(self, host: str) -> None:
+        """It begins as the first snapshot."""
+        for taken in self.api.snapshots[:1]:
+            births.bear(self.cloud, self.truth, self._node(host), taken)
 
     def _lose(self, host: str) -> None:
         """A node goes, and its disks with it."""

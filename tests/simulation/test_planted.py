@@ -19,6 +19,7 @@ from tests.simulation import planted_pins  # noqa: F401 (plants)
 from tests.simulation import planted_recoveries  # noqa: F401 (plants)
 from tests.simulation import planted_reverts  # noqa: F401 (plants)
 from tests.simulation import planted_shared  # noqa: F401 (plants)
+from tests.simulation import planted_snap_moves  # noqa: F401 (plants)
 from tests.simulation import planted_thin  # noqa: F401 (plants)
 from tests.simulation import planted_views  # noqa: F401 (plants)
 from tests.simulation import test_explore

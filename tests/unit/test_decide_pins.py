@@ -11,13 +11,18 @@ from cinder_dmclone.location import Location
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone import names
+from cinder_dmclone.peers import messages
+from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.reconcile import activation
+from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Step
 from cinder_dmclone.reconcile.decision import Verdict
+from cinder_dmclone.reconcile import observed
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
+from cinder_dmclone import units
 from tests.unit import test_decide
 from tests.unit.test_decide import A
 from tests.unit.test_decide import AT_A
@@ -39,14 +44,16 @@ from tests.unit.test_decide import Y
 SNAP = lv_tags.SnapTag(1, SnapshotId('snapshot'), VOLUME, SIZE)
 OTHER = dataclasses.replace(SNAP, snapshot=SnapshotId('other'))
 PAST = lv_tags.PastTag(2, VOLUME, B, Y)
+ARRIVED = messages.Shown(LvState.COMPLETE, 2, SIZE,
+                         snapshots=[SnapshotId('snapshot')])
 
 PINNED = snapshots.SnapshotRow(SnapshotId('snapshot'), VOLUME, 1, 'available',
                                False, f'1;at={AX}')
 DELETED = dataclasses.replace(PINNED, status='deleted', deleted=True)
 UNKNOWN = dataclasses.replace(PINNED, status='creating', provider_id=None)
 RULED_OUT = dataclasses.replace(PINNED, status='error', provider_id='0')
-ELSEWHERE = dataclasses.replace(
-    PINNED, provider_id=f'1;at={Location(NodeName("c@x"), X)}')
+AT_C = Location(NodeName('c@x'), X)
+ELSEWHERE = dataclasses.replace(PINNED, provider_id=f'2;at={AT_C}')
 
 
 class PinsTest(test_decide.TestCase):
@@ -128,10 +135,41 @@ class PinsTest(test_decide.TestCase):
                 row, stack(X, OWN_X, SNAP, *tags)))
             self.assertIn('knows nothing of snapshot', self.decision.why)
 
-    def test_33_elsewhere(self) -> None:
+    def test_33_it_has_moved(self) -> None:
+        """The other node says whether it has all of it."""
+        for row, tags, step in (
+                (AT_A, (), Action.UNPIN), (AT_B, (PAST,), Action.RELEASE),
+                (AT_B, (PAST, OTHER), Action.UNPIN)):
+            others = dataclasses.replace(PINNED, id=OTHER.snapshot)
+            found = stack(X, OWN_X, SNAP, *tags)
+            known = (ELSEWHERE, *[others] * (OTHER in tags))
+            self.assertIs(Question.SHOW, self.look(row, found, *known))
+            self.assertEqual(AT_C, self.decision.ask)
+            self.assertIs(step, self.look(row, found, *known,
+                                          shown={AT_C: ARRIVED}))
+            self.assertIs(Verdict.RETRY, self.look(row, found, *known,
+                                                   silent={AT_C}))
+
+    def test_33_what_is_doubted_stays(self) -> None:
+        doubts: tuple[dict[str, typing.Any], ...] = (
+            {'state': LvState.MISSING}, {'state': LvState.UNCLEAR},
+            {'snapshots': []}, {'snapshots': ['other']},
+            {'size': units.Bytes(SIZE - 1)})
         for row, tags in ((AT_A, ()), (AT_B, (PAST,))):
-            self.assertIs(Verdict.REPORT, self.look(
-                row, stack(X, OWN_X, SNAP, *tags), ELSEWHERE))
+            found = stack(X, OWN_X, SNAP, *tags)
+            for doubt in doubts:
+                shown = dataclasses.replace(ARRIVED, **doubt)
+                self.assertIs(Verdict.REPORT, self.look(
+                    row, found, ELSEWHERE, shown={AT_C: shown}), doubt)
+            hydrates = dataclasses.replace(ARRIVED, state=LvState.HYDRATING)
+            self.assertIs(Verdict.WAIT, self.look(
+                row, found, ELSEWHERE, shown={AT_C: hydrates}))
+
+    def test_33_a_request_does_not_ask_for_it(self) -> None:
+        found = stack(X, OWN_X, SNAP)
+        facts = observed.Facts(A, found, AT_A, snapshots={
+            ELSEWHERE.id: ELSEWHERE})
+        self.assertIs(Verdict.REST, decide.for_request(facts).step)
 
     def test_33_unreadable(self) -> None:
         self.assertIs(Verdict.REPORT, self.look(

@@ -22,7 +22,6 @@ from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.releases import models
 from cinder_dmclone.service import births
-from cinder_dmclone.service import snapshots
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone import units
 from tests.unit import base
@@ -90,8 +89,8 @@ class DrainTest(DrainTestCase):
         code, lines, err = self.call(yes=False)
         self.assertEqual((0, ''), (code, err))
         self.assertEqual([
-            'a@dmclone: 1 volumes move to other nodes; at most 2 are read '
-            'from here at a time.',
+            'a@dmclone: 1 volumes and 0 snapshots move to other nodes; at '
+            'most 2 are read from here at a time.',
             *sorted((f'moves: volume {self.volume}, 1 GiB',
                      f'stays: volume {used}: it has the attachment '
                      f'{attachment} (a); live-migrate its server, or detach '
@@ -282,23 +281,6 @@ class DrainTest(DrainTestCase):
                  for item in remains.look(self.a.process.world)}
         item = found[f'LV volume-{self.lv}']
         self.assertEqual((Fate.WAITS, self.b.name), (item.fate, item.reader))
-
-    def test_a_snapshot_stays_and_its_volume_moves(self) -> None:
-        snapshot = self.cloud.db.snapshot(self.volume, 'creating')
-        snapshots.create(self.a.service, self.volume, snapshot)
-        self.cloud.db.update_snapshot(snapshot, status='available')
-        code, lines, _ = self.call()
-        self.assertEqual(1, code)
-        self.assertNotEqual('a@dmclone', self.cloud.row(self.volume).node)
-        self.assertEqual([
-            f'stays: snapshot {snapshot} of volume {self.volume}: a snapshot '
-            'does not move; delete it, after making a volume of it if it is '
-            'wanted',
-            'No other node needs a@dmclone. What stays is away while it is '
-            'off.'], lines[-2:])
-        self.cloud.db.drop_snapshot(snapshot)
-        self.a.process.loop.run_once(everything=True)
-        self.assertEqual(0, self.call()[0])
 
     def test_a_clone_elsewhere_is_waited_for(self) -> None:
         clone = self.clone_on(self.b)

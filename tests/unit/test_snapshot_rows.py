@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two changes of a snapshot's row, on Cinder's schema and with real SQL.
-"""
+"""The changes of a snapshot's row, on Cinder's schema and with real SQL."""
 
 from __future__ import annotations
 
@@ -32,12 +31,16 @@ class RecordTest(base.TestCase):
     def test_round_trip(self) -> None:
         for pinned in (PinRecord(0), PinRecord(7),
                        PinRecord(1, Location(
-                           NodeName('h@b'), LvUuid(str(uuid.uuid4()))))):
+                           NodeName('h@b'), LvUuid(str(uuid.uuid4())))),
+                       PinRecord(2, Location(NodeName('h@b'), LvUuid('x')),
+                                 Location(NodeName('i@b'), LvUuid('y')))):
             self.assertEqual(pinned, PinRecord.parse(str(pinned)))
 
     def test_nonsense(self) -> None:
         for text in ('x', ';at=a/b', '1;at=', '1;at=a', '1;from=a/b', '-1',
-                     '1;at=a/b;from=a/c', 'vol-abc'):
+                     '1;at=a/b;from=a/c', 'vol-abc', '1;offer=a/b',
+                     '1;offer=a/b;at=a/c', '1;at=a/b;at=a/c',
+                     '1;at=a/b;offer=a', '1;at=a/b;offer=a/c;offer=a/d'):
             with self.subTest(text):
                 self.assertRaises(exceptions.CorruptRecord, PinRecord.parse,
                                   text)
@@ -134,6 +137,75 @@ class ChangeTest(SnapshotsTestCase):
         self.assertRaises(exceptions.RowChanged, self.snapshots.rule_out,
                           before)
         self.assertIsNotNone(self.read().at)
+
+
+class MoveTest(SnapshotsTestCase):
+    """It is offered a copy, and becomes that, or not."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.snapshots.pin(self.pin(), self.row())
+        self.db.update_snapshot(self.snapshot, status='available')
+        self.copy = Location(NodeName('b@x'), LvUuid(str(uuid.uuid4())))
+
+    def offer(self) -> snapshots.SnapshotRow:
+        return self.snapshots.offer(self.read(), self.copy)
+
+    def test_it_moves(self) -> None:
+        at = self.read().at
+        row = self.offer()
+        self.assertEqual(row, self.read())
+        self.assertEqual((at, self.copy), (row.at, row.offer))
+        row = self.snapshots.arrive(row)
+        self.assertEqual(row, self.read())
+        self.assertEqual(f'2;at={self.copy}', row.provider_id)
+
+    def test_it_stays(self) -> None:
+        before = self.read()
+        offered = self.offer()
+        self.assertEqual(before, self.snapshots.withdraw(offered))
+        self.assertEqual(before, self.read())
+        # Who was slower has what he wanted.
+        self.snapshots.withdraw(offered)
+        self.assertRaises(exceptions.RowChanged, self.snapshots.arrive,
+                          offered)
+        self.assertEqual(before, self.read())
+
+    def test_what_has_arrived_does_not_stay(self) -> None:
+        offered = self.offer()
+        self.snapshots.arrive(offered)
+        self.assertRaises(exceptions.RowChanged, self.snapshots.withdraw,
+                          offered)
+        self.assertEqual(self.copy, self.read().at)
+
+    def test_one_offer_at_a_time(self) -> None:
+        before = self.read()
+        self.offer()
+        with self.assertRaisesRegex(exceptions.RowChanged, 'already'):
+            self.snapshots.offer(before, Location(NodeName('c@x'),
+                                                  LvUuid('other')))
+
+    def test_not_while_something_is_done_with_it(self) -> None:
+        before, offered = self.read(), self.offer()
+        for status in ('backing-up', 'restoring', 'deleting', 'error'):
+            self.db.update_snapshot(self.snapshot, status=status)
+            with self.assertRaisesRegex(exceptions.RowChanged, status):
+                self.snapshots.arrive(self.read())
+        self.snapshots.withdraw(offered)
+        self.assertRaises(exceptions.RowChanged, self.snapshots.offer, before,
+                          self.copy)
+
+    def test_not_when_it_was_deleted(self) -> None:
+        offered = self.offer()
+        self.db.drop_snapshot(self.snapshot)
+        for change in (self.snapshots.arrive, self.snapshots.withdraw):
+            with self.assertRaisesRegex(exceptions.RowChanged, 'was deleted'):
+                change(offered)
+
+    def test_names_that_are_too_long(self) -> None:
+        long = Location(NodeName('n' * 200 + '@x'), LvUuid('y'))
+        self.assertRaises(exceptions.CorruptRecord, self.snapshots.offer,
+                          self.read(), long)
 
 
 class WithCommitTest(SnapshotsTestCase):
