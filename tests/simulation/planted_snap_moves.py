@@ -9,9 +9,7 @@ from __future__ import annotations
 from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Verdict
-from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile import pins
-from cinder_dmclone.stack import lv_tags
 from tests.simulation import mistakes
 
 bug = mistakes.bug
@@ -35,23 +33,3 @@ def _left_behind(known, tag, row):
      where='crash/move thin/kill/before/0')
 def _waited_for(known, tag, row):
     return Decision(Verdict.WAIT)
-
-
-@bug('a copy that was not finished is put together', (pins, '_arriving'),
-     where='crash/move thin/power/before/0')
-def _put_together(known, tag, row, arriving=pins._arriving):
-    found = arriving(known, tag, row)
-    return Decision(Verdict.WAIT) if found.step is Action.STAY else found
-
-
-@bug('it is waited for where a volume went that never was there',
-     (lv_tags.Tags, 'only_snapshot'), where='story/move left')
-@property
-def _was_the_volume(self):
-    return False
-
-
-@bug('what a deleted snapshot was to move to is needed',
-     (loans, '_without_snapshot'), where='story/move unsnap')
-def _needed(row, tag, doubt):
-    return loans._kept(doubt)
