@@ -38,8 +38,13 @@ def dismantle(host: Host, stack: Stack) -> None:
     """
     _disassemble(host, stack, host.initiator.logout)
     if stack.meta:
+        apart = host.meta_group.name != host.group.name
+        if apart:
+            # What the data LV says of itself may have been written just before
+            # a crash: a power cut must not bring back that it hydrates.
+            host.group.flush()
         host.meta_group.remove(stack.meta.name)
-        if host.meta_group.name != host.group.name:
+        if apart:
             # The data LV may go next: metadata that a power cut brings back
             # without it would be a riddle to an operator.
             host.meta_group.flush()

@@ -145,3 +145,28 @@ class LostMetadataTest(base.CloudTestCase):
         activation.activate_volumes(host)
         self.assertTrue(all(
             lv.devnum for lv in self.a.group.volumes.values()))
+
+    def test_a_power_cut_does_not_bring_back_that_it_hydrates(self) -> None:
+        """What the service wrote before it was killed may not be durable."""
+        self.relocated()
+
+        def kill(call: ports.Call) -> None:
+            if (call.node, call.port, call.method) == (
+                    self.b.name, 'group', 'retag') and not any(
+                        '.from/' in tag for lv in self.b.group.volumes.values()
+                        for tag in lv.tags):
+                self.b.kill()
+
+        def cut(call: ports.Call) -> None:
+            if (call.node, call.port, call.method) == (
+                    self.b.name, 'meta_group', 'flush'):
+                self.b.lose_power()
+        self.cloud.after = kill
+        self.cloud.settle()
+        self.cloud.after = cut
+        self.cloud.restart()
+        self.assertFalse(self.b.up)
+        self.cloud.after = lambda call: None
+        self.cloud.restart()
+        self.cloud.settle()
+        self.assert_settled()

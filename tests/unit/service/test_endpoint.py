@@ -36,7 +36,8 @@ VALUES: dict[typing.Any, typing.Any] = {
     Location: Location(NodeName('b@dmclone'), LvUuid('lv')),
     list[str]: ['one', 'two'],
     str: 'text', GroupUuid: 'group', LvUuid: 'lv', VolumeId: 'volume',
-    SnapshotId: 'snapshot',
+    SnapshotId: 'snapshot', NodeName: 'b@dmclone',
+    list[SnapshotId]: ['snapshot'],
     messages.Lent: messages.Lent(
         Location(NodeName('a@dmclone'), LvUuid('lv')), 'iqn', 'portal',
         units.Bytes(1 << 50), 512, 'user', 'password')}
