@@ -129,8 +129,12 @@ class Served(server.Server):
                             f'{self.node.name}')
 
     def _failed(self, what: str) -> bool:
-        """Reads of what has not arrived fail while the lender is away."""
+        """Reads of what has not arrived fail while the lender is away.
+
+        After a boot there is no path at all until it is back.
+        """
         source = self.node.mapper.source(self.here.lv)
-        if source and source.path_failed or self.here in self.truth.lost:
+        away = source and (source.path_failed or not any(source.below()))
+        if away or self.here in self.truth.lost:
             return False
         return super()._failed(what)
