@@ -105,15 +105,28 @@ def _session(path: pathlib.Path, iqn: str) -> Session:
     state = _read(path / 'state')
     device = (path / 'device').resolve()
     host = int(device.parent.name.removeprefix('host'))
+    return Session(int(path.name.removeprefix('session')), iqn, state, host,
+                   _disk(device, state))
+
+
+def _disk(device: pathlib.Path, state: str) -> Disk | None:
+    """The disk of a session in a state; one that comes or goes is not there.
+
+    The kernel shows a disk before it tells its number (``device_add`` in
+    drivers/base/core.c).
+    """
     disk = None
     for scsi in sorted(device.glob('target*:*:*/*:*:*:0')):
         for block in _listed(scsi / 'block'):
-            device_state = _read(scsi / 'state')
+            try:
+                device_state = _read(scsi / 'state')
+                devnum = _read(block / 'dev')
+            except OSError:
+                continue
             usable = state != LOGGED_IN or device_state == 'running'
-            disk = Disk(f'/dev/{block.name}', _read(block / 'dev'),
+            disk = Disk(f'/dev/{block.name}', devnum,
                         state if usable else device_state)
-    return Session(int(path.name.removeprefix('session')), iqn, state, host,
-                   disk)
+    return disk
 
 
 def _listed(path: pathlib.Path) -> list[pathlib.Path]:

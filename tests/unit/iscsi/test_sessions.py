@@ -79,6 +79,13 @@ class SessionsTest(base.BaseTestCase):
         self.assertEqual([OTHER], [s.iqn for s in sessions.sessions()])
         self.assertIsNone(sessions.find(IQN))
 
+    def test_one_whose_disk_is_being_made(self) -> None:
+        """The session is there: whoever logs in waits for the disk."""
+        self.sysfs.add(1, IQN, disk='sdq')
+        (dev,) = self.sysfs.root.glob('**/block/sdq/dev')
+        dev.unlink()
+        self.assertIsNone(self.found().disk)
+
     def test_size(self) -> None:
         self.sysfs.add(1, IQN, sectors=3)
         disk = self.found().disk
