@@ -12,8 +12,10 @@ from __future__ import annotations
 from cinder.objects.fields import SnapshotStatus
 
 from cinder_dmclone.database.snapshots import SnapshotRow
+from cinder_dmclone.location import Location
 from cinder_dmclone import names
 from cinder_dmclone.peers.messages import LvState
+from cinder_dmclone.peers.messages import Shown
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import most_urgent
@@ -61,6 +63,13 @@ def standing(facts: Facts, tag: lv_tags.SnapTag) -> Decision | None:
     return _leaving(facts, tag, row) if row.offer else Decision(Verdict.REST)
 
 
+def _shown(facts: Facts, place: Location) -> Shown | Decision:
+    """What another node shows of an LV, or what to do as it has not yet."""
+    if place in facts.silent:
+        return loans.silent(place)
+    return facts.shown.get(place) or Decision(Question.SHOW, ask=place)
+
+
 def _elsewhere(facts: Facts, tag: lv_tags.SnapTag,
                row: SnapshotRow) -> Decision | None:
     """Why a snapshot needs this LV that is another one; None if it does not.
@@ -68,11 +77,9 @@ def _elsewhere(facts: Facts, tag: lv_tags.SnapTag,
     It has moved there, or was to move here and does not any more.
     """
     assert row.at is not None
-    if row.at in facts.silent:
-        return loans.silent(row.at)
-    shown = facts.shown.get(row.at)
-    if shown is None:
-        return Decision(Question.SHOW, ask=row.at)
+    shown = _shown(facts, row.at)
+    if isinstance(shown, Decision):
+        return shown
     if tag.snapshot in shown.snapshots and shown.size >= tag.size:
         if shown.state is LvState.COMPLETE:
             return None
@@ -90,11 +97,9 @@ def _leaving(facts: Facts, tag: lv_tags.SnapTag,
     Who has a copy made there holds the lock until it is.
     """
     assert row.offer is not None
-    if row.offer in facts.silent:
-        return loans.silent(row.offer)
-    shown = facts.shown.get(row.offer)
-    if shown is None:
-        return Decision(Question.SHOW, ask=row.offer)
+    shown = _shown(facts, row.offer)
+    if isinstance(shown, Decision):
+        return shown
     if shown.state is LvState.MISSING:
         return Decision(Action.STAY, f'nobody makes {row.offer}',
                         snaps=(tag,))
