@@ -70,12 +70,7 @@ def find_room(service: Service, request: messages.FindRoom) -> messages.Room:
 
 def prepare(service: Service, request: messages.Prepare) -> str:
     """Build an offered copy; see ``relocation.borrower.prepare``."""
-    mine = service.host.group.report().uuid
-    if request.group != mine:
-        raise exceptions.PeerRefused(
-            node=service.node, what='to prepare a copy',
-            reason=f'its volume group is {mine}, not {request.group}; is '
-            'there another node of this name?')
+    service.require_group(request.group, 'to prepare a copy')
     try:
         return borrower.prepare(service.world, request)
     finally:

@@ -14,6 +14,7 @@ import typing
 from cinder_dmclone.database import rows
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import messages
@@ -73,6 +74,19 @@ class Service:
         return exceptions.CannotServe(
             volume=volume_id, node=self.node,
             reason='the database has no such volume')
+
+    def require_group(self, group: GroupUuid, what: str) -> None:
+        """See that a peer means this node, not another of its name.
+
+        :param what: what the peer wants, as "to prepare a copy"
+        :raises PeerRefused: if the node has other disks
+        """
+        mine = self.host.group.report().uuid
+        if group != mine:
+            raise exceptions.PeerRefused(
+                node=self.node, what=what,
+                reason=f'its volume group is {mine}, not {group}; is there '
+                'another node of this name?')
 
     def require_home(self, row: rows.Row) -> None:
         """

@@ -136,12 +136,7 @@ def _refusal(service: Service, row: SnapshotRow,
 
 def copy(service: Service, request: CopySnapshot) -> None:
     """Build such a copy here; see ``relocation.snapshot_move``."""
-    mine = service.host.group.report().uuid
-    if request.group != mine:
-        raise exceptions.PeerRefused(
-            node=service.node, what='to copy a snapshot',
-            reason=f'its volume group is {mine}, not {request.group}; is '
-            'there another node of this name?')
+    service.require_group(request.group, 'to copy a snapshot')
     try:
         snapshot_move.copy(service.world, request)
     finally:
