@@ -163,7 +163,7 @@ def _assemble(world: World, decision: Decision, known: Facts) -> None:
 def _reconnect(world: World, decision: Decision, known: Facts) -> None:
     # Where the server is, or will be: there I/O waits, elsewhere it fails.
     stack = known.stack
-    queue = known.read_here or not stack.served_only and (
+    queue = known.left_behind or not stack.served_only and (
         known.home or bool(stack.tags.copy))
     if not clones.reconnect(world.host, stack, queue):
         raise exceptions.RetryLater(

@@ -68,13 +68,12 @@ def decide(host: str, stack: state.Stack) -> Decision:
 def _fails(stack: state.Stack) -> bool:
     """Whether a server's reads would fail and not wait for the lender.
 
-    So a deactivation leaves a source that was interrupted. For those who read
-    over iSCSI it is meant.
+    So a deactivation leaves a source that was interrupted. For those who
+    borrow, or read over iSCSI, it is meant.
     """
     if stack.tags.lost:
         return False
-    remote = [tag for tag in stack.tags.lent if not tag.local]
-    return not (stack.queues or stack.served_only or remote)
+    return not (stack.queues or stack.served_only or stack.tags.lent)
 
 
 def activate_volumes(host: Host) -> dict[str, str]:
@@ -182,7 +181,8 @@ def _log_in(world: World) -> None:
             with world.locks.volume(stack.volume, deadlines.LOCK_SECONDS):
                 for _, found in _readers(
                         {lv: inspect.refresh(world.host, lv)}):
-                    clones.reconnect(world.host, found)
+                    clones.reconnect(world.host, found,
+                                     queue=not found.served_only)
         except Exception as error:
             LOG.warning('LV %(lv)s: %(error)s',
                         {'lv': lv, 'error': said(error)})

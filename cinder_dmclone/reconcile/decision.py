@@ -105,9 +105,18 @@ def finished(stack: state.Stack) -> Decision | None:
     return None
 
 
-def without_path(stack: state.Stack) -> Decision:
-    """What to do about a clone whose lender cannot be read."""
+def without_path(stack: state.Stack,
+                 lender: state.Stack | None) -> Decision | None:
+    """What to do about a clone whose lender cannot be read.
+
+    :param lender: if it is on this node
+    :returns: None if it can be read
+    """
     assert stack.tags.source is not None
+    if lender and lender.tags.source and not lender.has_path:
+        return Decision(Verdict.WAIT, 'the lender of its lender is away')
+    if stack.has_path:
+        return None
     if stack.lender_away:
         return Decision(
             Verdict.WAIT, 'the lender is away', hindrance='its lender '

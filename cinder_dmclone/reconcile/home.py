@@ -135,17 +135,18 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
     consumers = _consumers(facts, row)
     if consumers.step is Action.CONSUMERS:
         return consumers
+    if not stack.queues and not stack.served_only:
+        return Decision(Action.RECONNECT, 'reads would fail, not wait')
+    away = decision.without_path(stack, facts.lender)
+    if away and stack.queues and stack.served_only:
+        return Decision(Action.PAUSE, 'the path to the lender is lost')
+    if away:
+        # Also if all regions are here: a read that began before they were
+        # waits in the source, and a server that waits cannot move.
+        return away
     if facts.lender and facts.lender.tags.source:
         # Both would fetch each region over the network.
         return Decision(Verdict.WAIT, 'its lender here hydrates first')
-    if not stack.queues and not stack.served_only:
-        return Decision(Action.RECONNECT, 'reads would fail, not wait')
-    if not stack.has_path:
-        if stack.queues and stack.served_only:
-            return Decision(Action.PAUSE, 'the path to the lender is lost')
-        # Also if all regions are here: a read that began before they were
-        # waits in the source, and a server that waits cannot move.
-        return decision.without_path(stack)
     return consumers if stays else decision.copying(stack)
 
 
@@ -187,9 +188,9 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     make, drop = set(), set()
     if row.connected_at(host):
         make.add(front)
-    elif not row.attachments or row.multiattach and all(
-            a.connected for a in row.attachments):
-        # Also one that this node made under another name of its own.
+    elif all(a.connected for a in row.attachments):
+        # Also one that this node made under another name of its own, and one
+        # of a boot: what is read elsewhere must not wait here.
         drop.update(stack.of_kind(names.Kind.FRONT))
     remote = {a.initiator for a in row.attachments
               if a.initiator and _in_place(a, row, host)}

@@ -151,8 +151,9 @@ def serve(facts: Facts, loans: Loans) -> Decision:
 
     Reads that wait here would wait inside the iSCSI target and keep its
     other initiators from logging in: they fail while the path is lost, and
-    the borrower, where the server is, lets them wait. If that is here, they
-    wait here.
+    the borrower, where the server is, lets them wait; also one that is here,
+    for only it can lead them on when it has all. A server that has yet to be
+    led over to that waits here.
     """
     stack = facts.stack
     if stack.tags.source and not stack.assembled:
@@ -168,12 +169,13 @@ def serve(facts: Facts, loans: Loans) -> Decision:
     finished = decision.finished(stack)
     if finished:
         return finished
-    if facts.read_here and not stack.queues:
+    if facts.left_behind and not stack.queues:
         return Decision(Action.RECONNECT, 'reads would fail, not wait')
-    if not stack.has_path:
-        if stack.queues and not facts.read_here:
-            return Decision(Action.PAUSE, 'the path to the lender is lost')
-        return decision.without_path(stack)
+    away = decision.without_path(stack, facts.lender)
+    if away and stack.queues and not facts.left_behind:
+        return Decision(Action.PAUSE, 'the path to the lender is lost')
+    if away:
+        return away
     if facts.lender and facts.lender.tags.source:
         return Decision(Verdict.WAIT, 'its lender here hydrates first')
     return decision.copying(stack)

@@ -51,7 +51,6 @@ def _offered(facts: Facts, row: rows.Row) -> Decision:
         return Decision(Action.REJECT, 'the attachment is not complete')
     if stack.alarmed:
         return Decision(Action.REARM, 'nothing waits any more')
-    if (stack.of_kind(names.Kind.HOLD) and stack.assembled
-            and not stack.has_path):
-        return decision.without_path(stack)
-    return Decision(Verdict.WAIT, 'the copy is being prepared')
+    away = (decision.without_path(stack, facts.lender)
+            if stack.of_kind(names.Kind.HOLD) and stack.assembled else None)
+    return away or Decision(Verdict.WAIT, 'the copy is being prepared')

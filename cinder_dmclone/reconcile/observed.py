@@ -15,7 +15,6 @@ from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
-from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 
 
@@ -85,19 +84,17 @@ class Facts:
     @property
     def goes_on_here(self) -> bool:
         """Whether the volume is on this node, and borrows from this LV."""
-        return bool(self.row and not self.home and self._reads_here(
-            tag for tag in self.stack.tags.lent if tag.volume == self.row.id))
+        row = self.row
+        return bool(row and not row.deleted and not self.home
+                    and row.node == self.node and any(
+                        tag.local and tag.read and tag.volume == row.id
+                        for tag in self.stack.tags.lent))
 
     @property
-    def read_here(self) -> bool:
-        """Whether a volume of this node borrows from this LV."""
-        return self._reads_here(self.stack.tags.lent)
-
-    def _reads_here(self, loans: typing.Iterable[lv_tags.LoanTag]) -> bool:
-        found = [self.row_of(tag.volume) for tag in loans
-                 if tag.local and tag.read]
-        return any(row and not row.deleted and row.node == self.node
-                   for row in found)
+    def left_behind(self) -> bool:
+        """Whether a server here has yet to be led over from this LV."""
+        return self.goes_on_here and bool(
+            self.stack.of_kind(names.Kind.FRONT, names.Kind.IO))
 
     def row_of(self, volume: VolumeId) -> rows.Row | None:
         """The row of this volume, or of one that it was lent to."""

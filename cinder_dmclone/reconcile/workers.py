@@ -43,7 +43,8 @@ def lane(decision: Decision, stack: state.Stack) -> Lane:
     """Where a step belongs."""
     if decision.step in _WRITE:
         return Lane.WRITE
-    if decision.step is Action.RECONNECT and stack.disk:
+    if decision.step is Action.RECONNECT and (
+            stack.disk or stack.borrows_here):
         return Lane.READ
     if decision.step in actions.REMOVALS:
         return Lane.ERASURE

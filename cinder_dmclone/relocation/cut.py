@@ -105,10 +105,13 @@ def _require_possible(world: World, row: rows.Row, stack: Stack) -> None:
     writers = stack.of_kind(*names.WRITERS)
     if len(writers) > 1:
         raise _cannot(world, row, _several(writers))
-    if writers and stack.tags.source and not stack.has_path:
-        raise _cannot(world, row, f'its lender {stack.tags.source.node} is '
-                      'away: a server that waits for it cannot be led over')
-    if _links(world, stack) >= MOST_LINKS:
+    chain = _chain(world, stack)
+    for link in reversed(chain) if writers else ():
+        if link.tags.source and not link.has_path:
+            raise _cannot(
+                world, row, f'its lender {link.tags.source.node} is away: a '
+                'server that waits for it cannot be led over')
+    if len(chain) > MOST_LINKS:
         raise _cannot(world, row, f'it has {MOST_LINKS} copies here that '
                       'have yet to hydrate')
     lender.require_openers(world, row, stack)
@@ -131,13 +134,14 @@ def _cannot(world: World, row: rows.Row, reason: str) -> exceptions.CannotCut:
                                 reason=reason)
 
 
-def _links(world: World, stack: Stack) -> int:
-    """How many LVs of this node one hydrates from, one behind the other."""
-    count = 0
+def _chain(world: World, stack: Stack) -> list[Stack]:
+    """An LV and those of this node that it hydrates from, behind each other.
+    """
+    found = [stack]
     while stack.tags.source and stack.tags.source.local:
         stack = inspect.refresh(world.host, stack.tags.source.lv)
-        count += 1
-    return count
+        found.append(stack)
+    return found
 
 
 def _lend(world: World, row: rows.Row, stack: Stack,

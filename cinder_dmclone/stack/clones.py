@@ -71,7 +71,7 @@ def build_here(host: Host, lv: LvUuid, copy: Becomes,
     """
     _create(host, lv, size, copy, source, *others)
     stack = inspect.refresh(host, lv)
-    _apply_source(host, stack, None)
+    _apply_source(host, stack, _path(host, stack))
     stack = _apply_clone(host, stack)
     _skip(host, stack, skip)
     _format(host, stack)
@@ -155,7 +155,7 @@ def assemble(host: Host, stack: Stack) -> Stack:
         raise _unusable(host, stack, f'its metadata is for '
                         f'{block.target_size.to_bytes()} bytes instead of '
                         f'{source.size}')
-    _apply_source(host, stack, stack.disk.devnum if stack.disk else None)
+    _apply_source(host, stack, _path(host, stack))
     return _apply_clone(host, stack, block.region_size)
 
 
@@ -173,13 +173,38 @@ def _apply_source(host: Host, stack: Stack, path: str | None,
     target: table.Target = table.Multipath(path, queue)
     if stack.tags.lost:
         target = table.Error()
-    elif source.local:
-        target = table.Linear(host.dm.devnum(
-            str(names.loan(source.lv, stack.lv))))
+    elif path and _never_waits(host, stack):
+        target = table.Linear(path)
     host.dm.apply(
         str(names.source(stack.lv)),
         table.Table.single(source.size.to_sectors(), target),
         readonly=True, noflush=True)
+
+
+def _path(host: Host, stack: Stack) -> str | None:
+    """'major:minor' of what the lender lends; None if there is no session.
+
+    :raises NoSuchDevice: if a lender on this node does not lend
+    """
+    source = stack.tags.source
+    assert source is not None
+    if source.local:
+        return host.dm.devnum(str(names.loan(source.lv, stack.lv)))
+    return stack.disk.devnum if stack.disk else None
+
+
+def _never_waits(host: Host, stack: Stack) -> bool:
+    """Whether the lender is on this node, and whole.
+
+    One that hydrates itself lets reads fail while its own lender is away.
+    """
+    source, found = stack.tags.source, stack.device(names.source(stack.lv))
+    if not stack.borrows_here:
+        return False
+    assert source is not None
+    if found:
+        return not found.table.has(table.Multipath)
+    return not inspect.refresh(host, source.lv).tags.source
 
 
 def _apply_clone(host: Host, stack: Stack,
@@ -228,17 +253,26 @@ def reconnect(host: Host, stack: Stack, queue: bool = True) -> bool:
     assert source is not None
     if queue:
         wait_again(host, stack)
+    if source.local:
+        path = _path(host, stack)
+        assert path is not None
+        _lead_to(host, stack, path, queue)
+        return True
     disk = stack.disk or host.initiator.relogin(
         source.iqn, source.portal, deadlines.LOGIN_SECONDS)
     if disk.state != sessions.LOGGED_IN:
         return False
     host.initiator.verify(_recorded(source), disk)
-    if stack.source and disk.devnum in stack.source.paths:
-        host.dm.message(str(names.source(stack.lv)), 'reinstate_path',
-                        disk.devnum)
-    else:
-        _apply_source(host, stack, disk.devnum, queue)
+    _lead_to(host, stack, disk.devnum, queue)
     return True
+
+
+def _lead_to(host: Host, stack: Stack, path: str, queue: bool) -> None:
+    """Have what the source lets wait go on to its lender."""
+    if stack.source and path in stack.source.paths:
+        host.dm.message(str(names.source(stack.lv)), 'reinstate_path', path)
+    else:
+        _apply_source(host, stack, path, queue)
 
 
 def wait_again(host: Host, stack: Stack) -> None:
@@ -247,7 +281,7 @@ def wait_again(host: Host, stack: Stack) -> None:
     So a copy is left that only lent, or by a teardown that did not end.
     """
     if not stack.queues:
-        _apply_source(host, stack, stack.disk.devnum if stack.disk else None)
+        _apply_source(host, stack, _path(host, stack))
 
 
 def _recorded(tag: lv_tags.SourceTag) -> initiator.Source:
@@ -285,7 +319,7 @@ def swap(host: Host, stack: Stack) -> None:
         # when the session ends; nothing is needed from the lender.
         host.initiator.logout(stack.iqn)
     if names.source(stack.lv) in stack.devices and not (
-            stack.borrows_here or stack.given_up):
+            _never_waits(host, stack) or stack.given_up):
         # Also if it was about to be given up: what is read is here by now.
         wanted = dataclasses.replace(stack.tags, lost=None)
         _apply_source(host, dataclasses.replace(stack, tags=wanted),

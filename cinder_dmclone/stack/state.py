@@ -112,12 +112,12 @@ class Stack:
     def queues(self) -> bool:
         """Whether I/O waits while the lender is away, instead of failing.
 
-        A lender on this node decides about that itself.
+        One on this node that is whole is never away.
         """
-        if self.borrows_here:
-            return True
         source = self.devices.get(names.source(self.lv))
-        return source is not None and source.table.queues
+        return source is not None and (
+            source.table.queues or self.borrows_here
+            and not source.table.has(table.Multipath))
 
     @property
     def given_up(self) -> bool:
@@ -127,22 +127,27 @@ class Stack:
 
     @property
     def served_only(self) -> bool:
-        """Whether all who use it do so over iSCSI from here.
+        """Whether all who use it do so over iSCSI, or in a copy of it.
 
         Reads that wait would wait in the iSCSI target, which then lets nobody
-        log in to any of this node's.
+        log in to any of this node's. A copy lets those that fail wait, and
+        can lead them on when it has all.
         """
         views = self.of_kind(names.Kind.VIEW)
         here = self.of_kind(names.Kind.FRONT, names.Kind.IO) + [
             name for name in views if not self.exports_of(name)]
-        return not here and bool(views or self.of_kind(names.Kind.SERVE))
+        return not here and bool(views or self.of_kind(
+            names.Kind.SERVE, names.Kind.LOAN))
 
     @property
     def has_path(self) -> bool:
         """Whether the lender can be read."""
-        if self.borrows_here:
-            return names.source(self.lv) in self.devices
-        return bool(self.source and self.source.usable and self.disk)
+        source = self.devices.get(names.source(self.lv))
+        if self.borrows_here and source and not source.table.has(
+                table.Multipath):
+            return True
+        return bool(self.source and self.source.usable
+                    and (self.disk or self.borrows_here))
 
     @property
     def lender_away(self) -> bool:

@@ -2,12 +2,14 @@
 """The lender cannot be reached for a while: I/O waits, it never fails."""
 from __future__ import annotations
 
+import copy
 import time
 
 from lab import look
 from lab.agent import Command, Result
 from lab.attached import AttachedVolume
 from tests.functional import base
+from tests.functional import test_snapshots
 
 BLOCKS = base.GIB // 4096
 END = BLOCKS - 64
@@ -38,7 +40,7 @@ tpg.enable = True
 '''
 
 
-class OutageTest(base.FunctionalTest):
+class OutageTest(test_snapshots.SnapshotTestCase):
     """Node 2 hydrates from node 1, and the way between them is cut."""
 
     def hydrating(self) -> tuple[AttachedVolume, base.Image]:
@@ -156,6 +158,21 @@ class OutageTest(base.FunctionalTest):
         self.ends(read)
         self.assert_holds(image, at)
         self.node1.heal()
+
+    def test_stuck_read_below_a_snapshot(self) -> None:
+        """The same of a volume whose snapshot hydrates, too."""
+        at, image = self.hydrating()
+        then = copy.deepcopy(image)
+        snapshot = self.snapshot(at.volume)
+        read = self.fail_path(at)
+        image.fill(at)
+        self.ends(read)
+        self.wait_complete(at.volume)
+        self.assert_holds(image, at)
+        self.node1.heal()
+        self.release(at, self.node1)
+        born = self.attach(self.born(snapshot_id=snapshot), self.node2)
+        self.assert_holds(then, born)
 
     def test_delete_with_the_lender_away_does_not_hang(self) -> None:
         """H17: copies under way wait for a lender that does not answer."""

@@ -51,13 +51,25 @@ class Mapper(mapper.Mapper):
     def source(self, lv: LvUuid) -> mapped.Mapped | None:
         return self.mapped.get(str(names.source(lv)))
 
-    def read_source(self, source: mapped.Mapped, region: int) -> str:
-        """What a read that waited in a source gets.
+    def read_on(self, through: list[mapped.Mapped], region: int) -> str:
+        """What a read gets that waited in the last of these devices.
 
         :raises Queued: if it waits on
         :raises Failed: if it waits no longer
         """
-        return self._read(source.devnum, region)
+        *above, last = through
+        try:
+            return self._read(last.devnum, region)
+        except mapped.Queued as waits:
+            waits.through[:0] = above
+            raise
+        except mapped.Failed:
+            while above and not isinstance(above[-1].target, table.Multipath):
+                above.pop()
+            if not above:
+                raise
+        self._fail(above[-1])
+        return self.read_on(above, region)
 
     def discard(self, path: str, region: int) -> None:
         """A clone takes a discarded region for copied, if it lets it in."""
@@ -74,7 +86,12 @@ class Mapper(mapper.Mapper):
         lv: storage.Volume | None = self._lv(devnum) if self.bad else None
         if lv and (lv.name, region) in self.bad:
             raise mapped.Failed(f'{lv.name}: bad sector')
-        return super()._read(devnum, region)
+        try:
+            return super()._read(devnum, region)
+        except mapped.Queued as waits:
+            if found := self._by_devnum(devnum):
+                waits.through.insert(0, found)
+            raise
 
     def _fail(self, found: mapped.Mapped) -> None:
         if not found.path_failed:

@@ -11,7 +11,10 @@ import itertools
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
+from cinder_dmclone.reconcile import decision
+from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile import observed
+from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import joint
@@ -40,6 +43,23 @@ def _slowly(host, copy, lender, lead_over=joint.lead_over,
     if next(tries) % 4 < 3:
         raise exceptions.CommandTimeout(command='dmsetup resume', seconds=1)
     lead_over(host, copy, lender)
+
+
+def _linear(host, stack):
+    return stack.borrows_here
+
+
+def _patient(known, lent, serve=loans.serve):
+    found = serve(known, lent)
+    return (decision.Decision(decision.Verdict.WAIT)
+            if found.step is decision.Action.PAUSE else found)
+
+
+bug('a read waits below the copy that could answer it',
+    (clones, '_never_waits'), where='crash/birth waits/cut/before/1',
+    also=((loans, 'serve', _patient),))(_linear)
+bug('what a lender here lets fail is not waited for',
+    (clones, '_never_waits'), where='crash/birth waits/cut/before/1')(_linear)
 
 
 @bug('who writes what is frozen is cut off, not led over',

@@ -146,9 +146,9 @@ class Server:
 
 
 class Waiting:
-    """A read: once it waits in the source, it waits there.
+    """A read: once it waits in a source, it waits there.
 
-    Its region may be written meanwhile, and what leads to the clone may not
+    Its region may be written meanwhile, and what it went through may not
     change its table.
     """
 
@@ -156,22 +156,32 @@ class Waiting:
         self._server = server
         self._number = number
         self._mapper = server.node.mapper
-        self._front = self._mapper.mapped.get(server.name)
-        self._source: mapped.Mapped | None = None
+        self._through: list[mapped.Mapped] = []
         self._needless: float | None = None
         self._arrived = server.truth.arrived(server.here, number)
 
     def read(self) -> str:
-        source = self._mapper.source(self._server.here.lv)
-        if self._source and self._source is source:
-            return self._mapper.read_source(source, self._number)
+        through = list(self._through)
         try:
+            if through and all(
+                    self._mapper.mapped.get(passed.name) is passed
+                    for passed in through):
+                return self._mapper.read_on(through, self._number)
             return self._mapper.read(self._server.path, self._number)
-        except mapped.Queued:
-            if source and self._front and not self._source:
-                self._source = source
-                self._front.stuck += 1
+        except mapped.Queued as waits:
+            self._wait(waits.through)
             raise
+
+    def _wait(self, through: list[mapped.Mapped]) -> None:
+        """Keep what a read went through from changing, but not the last.
+
+        A multipath device takes back what waits in it.
+        """
+        for passed in self._through[:-1]:
+            passed.stuck -= 1
+        for passed in through[:-1]:
+            passed.stuck += 1
+        self._through = through
 
     @property
     def given_up(self) -> bool:
@@ -187,8 +197,7 @@ class Waiting:
         try:
             yield
         finally:
-            if self._source and self._front:
-                self._front.stuck -= 1
+            self._wait([])
 
     def check(self) -> None:
         """Nobody waits for a lender that is not needed, or was given up."""

@@ -157,6 +157,10 @@ BASE = {
     'revert used': base('attach a, fill, snap, fill, forget, revert, '
                         'fill, wait 3, detach'),
     'birth home': base('birth b, attach a, wait 30, detach'),
+    'birth hydrating': base('birth a, attach b, birth c, fill, wait 30, '
+                            'detach, birth a'),
+    'birth waits': base('attach b, birth b, part a b, fill, wait 300, '
+                        'detach, attach b, fill'),
     'birth in use': base('attach a, fill, birth a, flush, wait 3, detach, '
                          'attach b, delete'),
     'birth chain here': base('attach b, part a b, birth b, wait 3'),

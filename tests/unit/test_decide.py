@@ -378,6 +378,17 @@ class DecideTest(TestCase):
         row = dataclasses.replace(AT_A, status='in-use', attachments=(there,))
         self.assertIs(Verdict.REST, self.step(A, row, stack(X, OWN_X)))
 
+    def test_a_front_that_nobody_uses_goes_when_all_are_elsewhere(
+            self) -> None:
+        """One of a boot would let those wait who read over iSCSI."""
+        there = rows.Attachment('old', 'attached', 'server', True, 'compute9',
+                                'iqn.compute9', 'iscsi')
+        row = dataclasses.replace(AT_A, status='in-use', attachments=(there,))
+        front = names.front('a', X)
+        found = stack(X, OWN_X, devices=devices(front))
+        self.assertIs(Action.CONSUMERS, self.step(A, row, found))
+        self.assertEqual({front}, self.decision.drop)
+
     def test_open_front_is_never_dropped(self) -> None:
         front = names.front('a', X)
         found = stack(X, OWN_X, devices=devices(front, opened=True))

@@ -15,7 +15,14 @@ from tests.unit.fake import storage
 
 
 class Queued(Exception):
-    """The I/O waits for a path: nobody gets an answer now."""
+    """The I/O waits for a path: nobody gets an answer now.
+
+    :ivar through: the devices it went through; it waits in the last
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.through: list[Mapped] = []
 
 
 class Failed(Exception):

@@ -293,9 +293,10 @@ class Mapper:
     def lose_paths(self) -> None:
         """Fail every path whose disk does not answer; it stays failed."""
         for found in self.mapped.values():
-            # A sluice is no disk that could go away.
-            if '-source-' in found.name and (
-                    not self._works(found.devnum)):
+            # A sluice is no disk that could go away, nor is a loan.
+            below = map(self._by_devnum, filter(None, found.below()))
+            if '-source-' in found.name and not (
+                    self._works(found.devnum) or any(below)):
                 self._fail(found)
 
     def _fail(self, found: mapped.Mapped) -> None:
@@ -332,8 +333,8 @@ class Mapper:
         """Whether what cannot be read is waited for."""
         found = self._by_devnum(devnum)
         match found and found.target:
-            case table.Multipath(queue=queue):
-                return bool(queue)
+            case table.Multipath(path=path, queue=queue):
+                return bool(queue or path and self._waits(path))
             case table.Clone(source=below) | table.Linear(device=below):
                 return self._waits(below)
         return False
@@ -378,16 +379,14 @@ class Mapper:
                 hydrated = region in found.copied
                 return self._read(target.data if hydrated else target.source,
                                   region)
-            case table.Multipath() as target:
-                if self._works(devnum):
+            case table.Multipath(path=path, queue=queue):
+                if path and not found.path_failed and (
+                        self._by_devnum(path) or self._works(path)):
                     try:
-                        return self._read(typing.cast(str, target.path),
-                                          region)
+                        return self._read(path, region)
                     except mapped.Failed:
                         self._fail(found)
-                if target.queue:
-                    raise mapped.Queued()
-                raise mapped.Failed(found.name)
+                raise mapped.Queued() if queue else mapped.Failed(found.name)
             case table.Error():
                 raise mapped.Failed(found.name)
         return self._read(*self._below(found, region))

@@ -12,6 +12,7 @@ from cinder_dmclone.relocation import cut
 from cinder_dmclone import units
 from tests.unit import base
 from tests.unit.fake import cloud
+from tests.unit.fake import mapped
 from tests.unit.fake import ports
 
 
@@ -91,6 +92,39 @@ class CutTest(base.CloudTestCase):
         self.assert_data(self.a, path,
                          ['meanwhile', 'after', *base.DATA[2:]])
         self.assertEqual(1, len(self.a.group.volumes))
+
+    def test_a_read_that_waits_for_the_lender_of_what_it_was(self) -> None:
+        """Only the copy can lead it on, when it has all."""
+        self.cloud.before = lambda call: None
+        _, path = self.cloud.attach(self.volume, self.b)
+        self.b.mapper.open(path)
+        row = cut_volume(self.b, self.volume)
+        self.cloud.partition(self.a, self.b)
+        self.cloud.lose_paths()
+        self.b.process.loop.enqueue_all()
+        self.cloud.settle(4)
+        self.assertRaises(mapped.Queued, self.b.mapper.read, path, 0)
+        above = self.b.mapper.mapped[str(names.source(row.lv))]
+        assert row.source
+        below = self.b.mapper.mapped[str(names.source(row.source.lv))]
+        self.assertEqual(
+            [(True, True), (True, False)],
+            [(found.path_failed, found.table.queues)
+             for found in (above, below)])
+        self.assertRaisesRegex(
+            exceptions.CannotCut, 'its lender a@dmclone is away',
+            cut_volume, self.b, self.volume)
+        new = ['new'] * len(base.DATA)
+        for region, value in enumerate(new):
+            self.b.mapper.write(path, region, value)
+        self.b.process.loop.enqueue_all()
+        self.cloud.settle(4)
+        self.assertIsNone(self.cloud.row(self.volume).source)
+        self.assert_data(self.b, path, new)
+        self.cloud.heal()
+        self.cloud.settle()
+        self.assertEqual({names.data_lv(row.lv)}, set(self.b.group.volumes))
+        self.assertEqual({path.rpartition('/')[2]}, set(self.b.mapper.mapped))
 
     def test_the_node_reboots_with_two_copies(self) -> None:
         """The lender first, then what borrows from it; without Cinder."""
