@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which volumes of the cloud are on their way, as the database has it."""
+"""What of the cloud is on its way, as the database has it."""
 
 from __future__ import annotations
 
 import typing
 
 from cinder_dmclone.database import rows
+from cinder_dmclone.database.snapshots import SnapshotRow
+from cinder_dmclone.location import NodeName
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.world import World
 
@@ -18,6 +20,24 @@ def look(world: World) -> list[rows.Row]:
     return sorted((row for row in world.rows.moving()
                    if not observed.foreign(row, world.settings.node)),
                   key=lambda row: (row.node, row.id))
+
+
+def snapshots(world: World) -> list[SnapshotRow]:
+    """The rows of all snapshots of this backend that are to move.
+
+    :raises DatabaseSilent: if the database does not answer
+    """
+    backend = world.settings.node.partition('@')[2]
+    return sorted((row for row in world.snapshots.moving()
+                   if row.unreadable
+                   or _node(row).partition('@')[2] == backend),
+                  key=lambda row: (_node(row), row.id))
+
+
+def _node(row: SnapshotRow) -> NodeName:
+    """Where a snapshot is; empty if that cannot be read."""
+    at = None if row.unreadable else row.at
+    return at.node if at else NodeName('')
 
 
 def describe(row: rows.Row) -> str:
@@ -45,6 +65,28 @@ def _next(row: rows.Row) -> str:
         return 'revert'
     assert row.offer is not None
     return 'cut' if row.offer.node == row.node else 'move'
+
+
+def line(row: SnapshotRow) -> str:
+    """One snapshot in words: where it is, and where it goes."""
+    words = [f'snapshot of volume {row.volume}', row.status,
+             f'UNREADABLE: {row.unreadable}' if row.unreadable
+             else f'{_OFFERED["move"]} {row.offer}']
+    return f'{row.id}  {_node(row) or "-"}  {", ".join(words)}'
+
+
+def snapshot_as_json(row: SnapshotRow) -> dict[str, typing.Any]:
+    """One snapshot as the page of the command has it."""
+    at = None if row.unreadable else row.at
+    return {
+        'snapshot': row.id,
+        'volume': row.volume,
+        'node': at.node if at else None,
+        'lv': at.lv if at else None,
+        'status': row.status,
+        'offer': None if row.unreadable else str(row.offer),
+        'problem': row.unreadable,
+    }
 
 
 def as_json(row: rows.Row) -> dict[str, typing.Any]:

@@ -26,7 +26,7 @@ def run(command: str, worlds: typing.Sequence[World], as_json: bool) -> int:
     for world in worlds:
         node = world.settings.node
         try:
-            each, worst = _READ[command](world)
+            lines, shown, worst = _READ[command](world)
         except Exception as error:
             why = activation.said(error)
             print(f'{node}: {why}', file=sys.stderr)
@@ -34,32 +34,33 @@ def run(command: str, worlds: typing.Sequence[World], as_json: bool) -> int:
             code = 2
             continue
         code = max(code, worst)
-        found.append({'node': node, _CALLED[command]: [
-            value for _, value in each]})
+        found.append({'node': node, **shown})
         if not as_json:
-            print(''.join(f'{line}\n' for line, _ in each), end='')
+            print(''.join(f'{line}\n' for line in lines), end='')
     if as_json:
         print(json.dumps({'format': FORMAT, 'backends': found}, indent=2))
     return code
 
 
-_CALLED = {'list': 'volumes', 'status': 'lvs'}
-_Found = list[tuple[str, dict[str, typing.Any]]]
+# For people, for programs by the name of a field, and the exit status.
+_Found = tuple[list[str], dict[str, list[dict[str, typing.Any]]], int]
 
 
-def _status(world: World) -> tuple[_Found, int]:
+def _status(world: World) -> _Found:
     seen = status.look(world)
-    return ([(f'{each.stack.lv}  {status.describe(each)}',
-              status.as_json(each)) for each in seen],
+    return ([f'{each.stack.lv}  {status.describe(each)}' for each in seen],
+            {'lvs': [status.as_json(each) for each in seen]},
             int(any(each.problem for each in seen)))
 
 
-def _list(world: World) -> tuple[_Found, int]:
-    rows = moves.look(world)
-    return ([(f'{row.id}  {row.node}  {moves.describe(row)}',
-              moves.as_json(row)) for row in rows],
-            int(any(row.unreadable for row in rows)))
+def _list(world: World) -> _Found:
+    rows, snapshots = moves.look(world), moves.snapshots(world)
+    return ([*(f'{row.id}  {row.node}  {moves.describe(row)}'
+               for row in rows), *map(moves.line, snapshots)],
+            {'volumes': [moves.as_json(row) for row in rows],
+             'snapshots': [moves.snapshot_as_json(row) for row in snapshots]},
+            int(any(row.unreadable for row in (*rows, *snapshots))))
 
 
-_READ: dict[str, typing.Callable[[World], tuple[_Found, int]]] = {
+_READ: dict[str, typing.Callable[[World], _Found]] = {
     'list': _list, 'status': _status}

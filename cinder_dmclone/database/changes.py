@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import typing
 
@@ -16,6 +17,7 @@ from sqlalchemy import exc as sa_exc
 from cinder_dmclone.database import causal_reads
 from cinder_dmclone.database import row_locks
 from cinder_dmclone import deadlines
+from cinder_dmclone import exceptions
 from cinder_dmclone.releases import db_api
 
 LOG = logging.getLogger(__name__)
@@ -26,6 +28,20 @@ DEADLOCK_RETRIES = 3
 AWAY = (db_exc.DBError, sa_exc.SQLAlchemyError, exception.ServiceUnavailable)
 
 Found = typing.TypeVar('Found')
+
+
+@contextlib.contextmanager
+def silent() -> typing.Iterator[None]:
+    """For what an operator asks, about no volume in particular.
+
+    :raises DatabaseSilent: if the database does not answer
+    """
+    try:
+        yield
+    except AWAY as error:
+        # What follows is a link to SQLAlchemy's manual.
+        raise exceptions.DatabaseSilent(
+            reason=str(error).partition('\n')[0]) from error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -147,6 +147,21 @@ class SnapshotStore:
             raise exceptions.DatabaseAway(volume=volume,
                                           reason=error) from error
 
+    @reads
+    def moving(self) -> list[SnapshotRow]:
+        """The rows of all living snapshots whose record has an offer.
+
+        For a command of an operator: no index has that, and the rows of all
+        snapshots are read. It has those of other backends, too.
+
+        :raises DatabaseSilent: if the database does not answer
+        """
+        snapshot = models.Snapshot
+        with changes.silent():
+            return self._query(sa.and_(
+                snapshot.deleted == sa.false(),
+                snapshot.provider_id.contains(';offer=')))
+
     def _query(self, condition: sa.ColumnElement) -> list[SnapshotRow]:
         context = cinder_context.get_admin_context(read_deleted='yes')
         snapshot = models.Snapshot

@@ -113,15 +113,11 @@ class RowStore:
         :raises DatabaseSilent: if the database does not answer
         """
         volume = models.Volume
-        try:
+        with changes.silent():
             return self._query(sa.and_(
                 volume.deleted == sa.false(),
                 sa.or_(*(volume.provider_id.contains(f';{field}=')
                          for field in ('from', 'offer')))))
-        except changes.AWAY as error:
-            # What follows is a link to SQLAlchemy's manual.
-            raise exceptions.DatabaseSilent(
-                reason=str(error).partition('\n')[0]) from error
 
     def _read(self, condition: sa.ColumnElement,
               wanted: typing.Iterable[str]) -> list[rows.Row]:

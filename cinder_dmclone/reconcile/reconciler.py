@@ -302,7 +302,7 @@ class Reconciler:
         # Almost always the row's id; the row is read under the lock only.
         volume = stack.volume
         answers = observed.no_answers()
-        for _ in range(MAX_STEPS):
+        for _ in range(_most_steps(stack)):
             try:
                 decision, found, belongs = self._one_step(
                     lv, volume, answers, lane)
@@ -426,6 +426,15 @@ class Reconciler:
                 break
         self.enqueue(lv, seconds)
         return decision, known
+
+
+def _most_steps(stack: state.Stack) -> int:
+    """So many steps are more than enough.
+
+    Of each loan and each snapshot two LVs may be asked for: the one that it
+    went to, and where that has gone on since.
+    """
+    return MAX_STEPS + 2 * (len(stack.tags.lent) + len(stack.tags.snaps))
 
 
 def _first(stack: state.Stack) -> float:

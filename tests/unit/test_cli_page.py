@@ -7,6 +7,7 @@ import argparse
 import ast
 import re
 import typing
+import uuid
 
 from cinder_dmclone import cli
 from cinder_dmclone.cli import install_files
@@ -125,7 +126,7 @@ class ExampleTest(base.CloudTestCase):
     def lines(self, *nodes: typing.Any, command: str = 'status') -> list[str]:
         """What the command prints on each of the nodes."""
         return [line for node in nodes
-                for line, _ in show._READ[command](node.process.world)[0]]
+                for line in show._READ[command](node.process.world)[0]]
 
     def test_lines(self) -> None:
         examples = [line.strip() for line in PAGE.splitlines()
@@ -139,15 +140,21 @@ class ExampleTest(base.CloudTestCase):
         self.b.mapper.open(path)
         self.cloud.settle(1)
         found = sorted(self.lines(self.a)) + self.lines(self.b)
+        copy = str(uuid.uuid4())
+        snapshot = self.cloud.db.snapshot(
+            at_rest, provider_id=f'1;at={self.cloud.row(at_rest).owner}'
+            f';offer=node2@dmclone/{copy}')
         found += self.lines(self.a, command='list')
         self.a.lose_power()
         found += self.lines(self.b)
         known = {self.volume: 'VOLUME', at_rest: 'OTHER',
-                 self.cloud.row(self.volume).lv: 'COPY'}
-        on_page = dict(zip(dict.fromkeys(_UUID.findall(
-            '\n'.join(examples))), ('VOLUME', 'COPY', 'OTHER'), strict=True))
+                 self.cloud.row(self.volume).lv: 'COPY',
+                 snapshot: 'SNAPSHOT', copy: 'ANOTHER COPY'}
+        on_page = dict(zip(dict.fromkeys(_UUID.findall('\n'.join(
+            examples))), ('VOLUME', 'SNAPSHOT', 'OTHER', 'ANOTHER COPY',
+                          'COPY'), strict=True))
         self.assertEqual(
-            sorted(_UUID.sub(lambda uuid: on_page[uuid[0]], line)
+            sorted(_UUID.sub(lambda match: on_page[match[0]], line)
                    for line in examples),
-            sorted(_UUID.sub(lambda uuid: known[uuid[0]], line)
+            sorted(_UUID.sub(lambda match: known[match[0]], line)
                    for line in found))

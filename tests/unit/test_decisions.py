@@ -6,12 +6,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
 import threading
 from unittest import mock
 
 from cinder import rpc
 
 from cinder_dmclone.cli import decisions
+from cinder_dmclone.cli import show
 from cinder_dmclone.cli import status
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.peers import messages
@@ -356,6 +358,39 @@ class MoveSnapshotTest(test_snapshot_moves.MoveTestCase):
             code = decisions.run(arguments, [self.c.process.world])
         return code, out.getvalue(), err.getvalue()
 
+    def assert_listed(self) -> None:
+        """On any node, to people and to programs."""
+        offer = self.found(self.snapshot).offer
+        for as_json in False, True:
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                code = show.run('list', [self.b.process.world], as_json)
+            self.assertEqual(0, code)
+            if as_json:
+                self.assertEqual([{
+                    'snapshot': self.snapshot, 'volume': self.volume,
+                    'node': 'a@dmclone', 'lv': self.at.lv,
+                    'status': 'available', 'offer': str(offer),
+                    'problem': None}], json.loads(out.getvalue())[
+                        'backends'][0]['snapshots'])
+            else:
+                self.assertEqual(
+                    f'{self.snapshot}  a@dmclone  snapshot of volume '
+                    f'{self.volume}, available, moves to {offer}\n',
+                    out.getvalue())
+
+    def test_one_that_cannot_be_read_is_listed(self) -> None:
+        for record, why in (('v2;1;offer=x', 'has format 2'),
+                            ('x;offer=y', 'no number')):
+            self.cloud.db.update_snapshot(self.snapshot, provider_id=record)
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                code = show.run('list', [self.b.process.world], False)
+            self.assertEqual(1, code)
+            self.assertRegex(
+                out.getvalue(), f'{self.snapshot}  -  snapshot of volume '
+                f'{self.volume}, available, UNREADABLE: .*{why}')
+
     def test_told_and_begun(self) -> None:
         before = self.state()
         for peer in ('b', 'b@dmclone'):
@@ -367,6 +402,7 @@ class MoveSnapshotTest(test_snapshot_moves.MoveTestCase):
                 r'Nothing was changed\. With --yes it is done\.\n$')
         code, done, err = self.call()
         self.assertEqual((0, ''), (code, err))
+        self.assert_listed()
         self.assertEqual([told.splitlines()[0], 'Begun: "cinder-dmclone '
                           'status" there shows how far it is.'],
                          done.splitlines())

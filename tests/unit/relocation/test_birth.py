@@ -12,6 +12,7 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
+from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.service import births
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.service import volumes
@@ -87,6 +88,15 @@ class CloneTest(BirthTestCase):
         self.assert_lvs(self.b, volume)
         self.assert_lvs(self.a, self.volume)
         self.assertEqual({}, self.b.initiator.records_)
+
+    def test_many_of_one(self) -> None:
+        """As of a cached image: each of their nodes is asked in one look."""
+        born = [self.clone(self.b) for _ in range(reconciler.MAX_STEPS + 5)]
+        self.a.process.loop.enqueue_all()
+        self.cloud.settle()
+        for volume in born:
+            self.assert_volume(volume, base.DATA)
+        self.assert_lvs(self.a, self.volume)
 
     def test_a_larger_one(self) -> None:
         volume = self.clone(self.b, size=2)
