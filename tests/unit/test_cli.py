@@ -40,7 +40,7 @@ from cinder_dmclone.cli import show
 def status(world):
     settings = world.settings
     group = world.host.group.name
-    return [(f'{settings.node} {group} {settings.budget}', {})], 0
+    return [f'{settings.node} {group} {settings.budget}'], {}, 0
 
 show._READ['status'] = status
 ''' + MAIN
