@@ -4,11 +4,13 @@
 Against a bare LV, by where the lender is, by the disk of the metadata and by
 the size of regions. Nothing is copied in the background meanwhile, as a mix
 of both would depend on how far that is: only what the server does counts.
+What is left is then copied by itself, and that is measured too.
 """
 from __future__ import annotations
 
 import dataclasses
 import statistics
+import time
 from collections.abc import Callable, Sequence
 
 from lab import figures, fio, look
@@ -28,9 +30,36 @@ GROUPS = {SAME: look.GROUP, SECOND: look.META_GROUP, ZRAM: 'bench-zram'}
 # In KiB.
 REGIONS = (4, 16, 64, 256)
 REMOTE, LOCAL, REST, BARE = 'remote', 'local', 'front at rest', 'bare LV'
-# Of each row: how fio calls the pattern, and its direction. Reads are first:
-# writes make regions arrive.
-ROWS = {'reads': ('randread', 'read'), 'writes': ('randwrite', 'write')}
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What a row is of, in words of fio.
+
+    :ivar pattern: how the blocks follow each other
+    :ivar direction: under which its results are
+    :ivar unit: of its rate
+    """
+
+    pattern: str
+    direction: str
+    block: str
+    unit: str
+
+    @property
+    def large(self) -> bool:
+        return self.unit == _MIBS
+
+
+_BLOCKS, _MIBS = '4 KiB blocks a second', 'MiB a second'
+# Reads are first: writes make regions arrive, and large ones as many as there
+# are: they have a quarter of the volume.
+ROWS = {'reads': Kind('randread', 'read', '4k', _BLOCKS),
+        'large reads': Kind('read', 'read', '1m', _MIBS),
+        'writes': Kind('randwrite', 'write', '4k', _BLOCKS),
+        'large writes': Kind('write', 'write', '1m', _MIBS)}
+# What each size of regions is compared with.
+_USUAL = 64
 # As the article has it that proposed dm-clone for this; its shares of a bare
 # LV are the aims.
 _FIO = ('--ioengine=libaio', '--sync=1', '--invalidate=1', '--iodepth=1')
@@ -44,7 +73,6 @@ _LIMITS = {
     'reads': 'the lender, of which all is read that has not arrived'}
 # Of KiB: a write has all of such a region, and nothing has to arrive.
 _WHOLE = 4
-_BLOCKS = '4 KiB blocks a second'
 _SCRATCH = 'bench-bare'
 # LVM has to be told of such disks (lvm.conf(5), devices/types).
 _ZRAM = '''
@@ -87,14 +115,25 @@ class Row:
     hydrated: tuple[float, float]
 
 
-# By direction, and case and lender of the clone or REST.
-Rows = dict[tuple[str, str], list[Row]]
+@dataclasses.dataclass
+class Found:
+    """All measurements.
+
+    :ivar rows: by the kind of a row, and case and lender of the clone or REST
+    :ivar rates: of each case how fast the rest was copied from elsewhere, in
+        MiB a second
+    """
+
+    rows: dict[tuple[str, str], list[Row]] = dataclasses.field(
+        default_factory=dict)
+    rates: dict[Case, list[float]] = dataclasses.field(default_factory=dict)
 
 
 def cases(media: Sequence[str], quick: bool) -> list[Case]:
-    """What is measured; quickly each medium and two sizes of regions."""
+    """What is measured; quickly each medium with one size of regions."""
     if quick:
-        return [Case(SAME, 4)] + [Case(medium, 64) for medium in media]
+        return [Case(medium, region) for medium in media
+                for region in REGIONS if region == _USUAL or medium == SAME]
     return [Case(medium, region) for medium in media for region in REGIONS]
 
 
@@ -143,9 +182,9 @@ class Hydrating:
             node.run(_ZRAM)
         return [*media, ZRAM]
 
-    def run(self, wanted: Sequence[Case], times: int) -> Rows:
-        """All rows of so many rounds."""
-        found: Rows = {}
+    def run(self, wanted: Sequence[Case], times: int) -> Found:
+        """All of so many rounds."""
+        found = Found()
         volume, at = self._bench.filled(self._gib)
         self._bench.detach(at)
         there = 2
@@ -170,7 +209,7 @@ class Hydrating:
             node.volume.wait_up()
 
     def _case(self, case: Case, volume: str, number: int,
-              found: Rows) -> None:
+              found: Found) -> None:
         """All rows of a volume that comes to node ``number``."""
         bench, node = self._bench, self._lab.nodes[number - 1]
         path = f'/dev/{look.GROUP}/{_SCRATCH}'
@@ -178,7 +217,7 @@ class Hydrating:
         with bench.braked(number):
             at = bench.attach(volume, number)
         self._rows(at, f'{REMOTE}, {case}', bare, found)
-        bench.release(at)
+        found.rates.setdefault(case, []).append(self._rest(at))
         bench.settle(at)
         self._rows(at, REST, bare, found)
         bench.detach(at)
@@ -194,21 +233,34 @@ class Hydrating:
             look.volumes(node)[f'volume-{at.lv}']), 600, 0.5)
 
     def _rows(self, at: AttachedVolume, what: str, bare: dict[str, Load],
-              found: Rows) -> None:
+              found: Found) -> None:
         for name in ROWS:
             before = _hydrated(at)
             # A clone that has arrived is not what was asked for.
             expect((before < 100) != (what == REST),
                    f'{at.path} has arrived to {before:.0f} percent')
             load = self._load(at.node, at.path, name)
-            found.setdefault((name, what), []).append(
+            found.rows.setdefault((name, what), []).append(
                 Row(load, bare[name], (before, _hydrated(at))))
 
     def _load(self, node: LabNode, path: str, name: str) -> Load:
-        kind, direction = ROWS[name]
-        out = node.run(fio.command(path, *_FIO, f'--runtime={self._seconds}',
-                                   kind=kind), timeout=self._seconds + 300)
-        return Load.parse(out.stdout, direction)
+        kind = ROWS[name]
+        out = node.run(fio.command(
+            path, *_FIO, f'--runtime={self._seconds}',
+            *((f'--size={self._gib << 8}m',) if kind.large else ()),
+            kind=kind.pattern, size=kind.block), timeout=self._seconds + 300)
+        return Load.parse(out.stdout, kind.direction)
+
+    def _rest(self, at: AttachedVolume) -> float:
+        """Let the rest be copied; MiB a second."""
+        status = at.status()
+        expect(status, f'{at.path} has arrived')
+        assert status
+        begin = time.monotonic()
+        self._bench.release(at)
+        wait_for('hydration', lambda: _hydrated(at) == 100, 900, 0.05)
+        return (status.size - status.copied) / (1 << 20) / (
+            time.monotonic() - begin)
 
 
 def _hydrated(at: AttachedVolume) -> float:
@@ -217,17 +269,26 @@ def _hydrated(at: AttachedVolume) -> float:
     return 100 * status.copied / status.size if status else 100.0
 
 
-def made_of(rows: Rows) -> list[Figure]:
-    """A ratio of each row to the bare LV beside it."""
-    return [_ratio(name, what, found)
-            for (name, what), found in sorted(rows.items())]
+def made_of(found: Found) -> list[Figure]:
+    """A ratio of each row to the bare LV beside it, and of each rate."""
+    return [*(_ratio(name, what, rows)
+              for (name, what), rows in sorted(found.rows.items())),
+            *(_by_usual(case, found.rates) for case in found.rates
+              if case.region != _USUAL)]
+
+
+def _by_usual(case: Case, rates: dict[Case, list[float]]) -> Figure:
+    usual = Case(case.medium, _USUAL)
+    return figures.ratio(
+        f'hydration, {case}', str(case), str(usual),
+        {str(one): rates[one] for one in (case, usual)}, _MIBS)
 
 
 def _ratio(name: str, what: str, rows: Sequence[Row]) -> Figure:
     above = REST if what == REST else 'clone'
     before, after = (statistics.median(row.hydrated[index] for row in rows)
                      for index in (0, 1))
-    aim, limits = _aim(name, what), _LIMITS[name]
+    aim, limits = _aim(name, what), _LIMITS.get(name, '')
     if name == 'writes' and what.endswith(f', {_WHOLE} KiB'):
         limits = _COMMIT
     found = figures.ratio(
@@ -237,7 +298,7 @@ def _ratio(name: str, what: str, rows: Sequence[Row]) -> Figure:
             'ms, 99 % within': [row.load.late for row in rows],
             'percent before': [row.hydrated[0] for row in rows],
             'percent after': [row.hydrated[1] for row in rows]},
-        _BLOCKS, Aim(aim) if aim else None, limits)
+        ROWS[name].unit, Aim(aim) if aim else None, limits)
     if what == REST:
         return found
     return dataclasses.replace(

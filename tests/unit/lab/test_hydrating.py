@@ -7,7 +7,8 @@ import unittest
 from lab import figures
 from lab import hydrating
 from lab.fio import Load
-from lab.hydrating import REGIONS, REST, SAME, SECOND, ZRAM, Case, Row
+from lab.hydrating import (REGIONS, REST, SAME, SECOND, ZRAM, Case, Found,
+                           Row)
 
 
 def load(rate: float) -> Load:
@@ -35,19 +36,21 @@ class CasesTest(unittest.TestCase):
 
     def test_what_it_will_take_is_told(self) -> None:
         text = hydrating.forecast(12, 3, 60, 5)
-        self.assertIn('288 rows of up to 60 s', text)
-        self.assertIn('7 h 24 min', text)
+        self.assertIn('576 rows of up to 60 s', text)
+        self.assertIn('12 h 12 min', text)
 
 
 class FiguresTest(unittest.TestCase):
 
     def setUp(self) -> None:
-        self.found = hydrating.made_of({
+        self.found = hydrating.made_of(Found({
             ('writes', 'remote, second disk, 64 KiB'): [
                 row(50, 100, 0, 7), row(60, 100, 0, 9)],
             ('writes', 'local, same disk, 4 KiB'): [row(30, 100, 0, 1)],
             ('reads', 'remote, same disk, 4 KiB'): [row(40, 100, 0, 0)],
-            ('writes', REST): [row(90, 100, 100, 100)]})
+            ('writes', REST): [row(90, 100, 100, 100)]}, {
+                Case(SAME, 4): [40, 30, 45], Case(SECOND, 64): [70, 70, 70],
+                Case(SAME, 64): [80, 60, 50]}))
 
     def value(self, name: str) -> figures.Figure:
         (figure,) = [one for one in self.found if one.name == name]
@@ -75,8 +78,14 @@ class FiguresTest(unittest.TestCase):
         self.assertFalse(figure.missed)
         self.assertIsNone(self.value(f'writes, {REST}').aim)
 
-    def test_every_row_of_a_clone_has_an_aim(self) -> None:
-        for name in hydrating.ROWS:
+    def test_rates_are_compared_with_the_usual_size(self) -> None:
+        figure = self.value('hydration, same disk, 4 KiB')
+        self.assertEqual([0.5, 0.5, 0.9], figure.pairs())
+        self.assertFalse([one for one in self.found
+                          if one.name.startswith('hydration, second')])
+
+    def test_rows_of_the_article_have_an_aim(self) -> None:
+        for name in 'reads', 'writes':
             for lender in hydrating.LOCAL, hydrating.REMOTE:
                 for case in hydrating.cases([SAME, SECOND, ZRAM], False):
                     self.assertIsNotNone(
