@@ -43,8 +43,8 @@ dmclone_opts = [
              'volume group with "-pool" behind it.'),
     cfg.IntOpt(
         'dmclone_region_size_kib', default=64, min=4, max=1024,
-        help='Size in KiB of the regions in which a volume is copied; a '
-             'power of two. A write smaller than a region that has not '
+        help='Size in KiB of the regions in which a volume is copied, if it '
+             'has not too many; a power of two. A write smaller than a region that has not '
              'arrived yet waits for the region. Smaller regions wait less, '
              'larger ones need less metadata.'),
     cfg.IntOpt(

@@ -229,7 +229,7 @@ def _check_udev(host: Host) -> typing.Iterator[str]:
 
 
 def _check_settings(host: Host) -> typing.Iterator[str]:
-    size = host.settings.region_size
+    size = host.settings.least_region
     if size & (size - 1):
         yield (f'dmclone_region_size_kib = {size // oslo_units.Ki} is not a '
                'power of two.')

@@ -23,7 +23,7 @@ class Settings:
     pool: str
     target_prefix: str
     portal: str
-    region_size: units.Bytes
+    least_region: units.Bytes
     hydration_threshold: units.Bytes
     hydration_batch: units.Bytes
     budget: float

@@ -50,7 +50,7 @@ def make_host(configuration: typing.Any, node: NodeName,
         pool=config.safe_get('volume_backend_name') or 'dmclone',
         target_prefix=config.target_prefix,
         portal=_portal(config),
-        region_size=units.Bytes(
+        least_region=units.Bytes(
             config.dmclone_region_size_kib * oslo_units.Ki),
         hydration_threshold=units.Bytes(
             config.dmclone_hydration_threshold_mib * oslo_units.Mi),

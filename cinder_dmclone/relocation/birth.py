@@ -48,15 +48,11 @@ def begin(world: World, row: rows.Row) -> rows.Row:
 
     The caller holds the new volume's lock, here and in what follows.
 
-    :raises CannotBear: if dm-clone cannot copy so much
     :raises NoRoom: if there is no room
     :raises RowChanged: if it is not being made here any more
     :raises DatabaseAway: if the outcome is not known
     """
     host, size = world.host, units.Bytes.from_gib(row.size)
-    reason = room.too_large(world.settings, size)
-    if reason:
-        raise _cannot(world, row, reason)
     room.require(host, host.group.report(), size)
     copy = Location(world.settings.node, LvUuid(str(uuid.uuid4())))
     return world.rows.begin(row, copy)

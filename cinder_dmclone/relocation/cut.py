@@ -115,9 +115,6 @@ def _require_possible(world: World, row: rows.Row, stack: Stack) -> None:
         raise _cannot(world, row, f'it has {MOST_LINKS} copies here that '
                       'have yet to hydrate')
     lender.require_openers(world, row, stack)
-    reason = room.too_large(world.settings, stack.data.size)
-    if reason:
-        raise _cannot(world, row, reason)
     room.require(world.host, world.host.group.report(), stack.data.size)
 
 

@@ -59,7 +59,7 @@ def begin(world: World, row: rows.Row) -> rows.Row:
     :raises RowChanged, DatabaseAway: see ``RowStore.offer``
     """
     host, size = world.host, units.Bytes.from_gib(row.size)
-    reason = room.too_large(world.settings, size) or _too_often(world, row)
+    reason = _too_often(world, row)
     if reason:
         raise exceptions.NoRevert(volume=row.id, node=row.node, reason=reason)
     room.require(host, host.group.report(), size)

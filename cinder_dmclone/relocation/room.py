@@ -16,7 +16,6 @@ from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import lvm
 from cinder_dmclone.host import thin_pool
 from cinder_dmclone.ports import Host
-from cinder_dmclone.settings import Settings
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone import units
 
@@ -34,15 +33,6 @@ class Space:
     free: units.Bytes
     provisioned: units.Bytes
     usage: thin_pool.Usage | None = None
-
-
-def too_large(settings: Settings, size: units.Bytes) -> str:
-    """Why dm-clone cannot copy so much, empty if it can."""
-    largest = metadata.largest(settings.region_size)
-    if size <= largest:
-        return ''
-    return ('with its dmclone_region_size_kib none may have more than '
-            f'{largest} bytes')
 
 
 def space(host: Host, report: lvm.Report) -> Space:
@@ -114,7 +104,7 @@ def free(host: Host, report: lvm.Report, size: units.Bytes) -> units.Bytes:
     own_group = host.meta_group.name != host.group.name
     shared = not own_group and data.usage is None
     meta = _metadata_group(host) if own_group else report
-    needed = metadata.size(size, settings.region_size).round_up(
+    needed = metadata.size(size, settings.least_region).round_up(
         meta.extent_size)
     meta_free = found if shared else meta.free
     if meta_free < needed:

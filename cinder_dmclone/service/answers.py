@@ -44,15 +44,10 @@ def identify(service: Service, request: messages.Identify
 def find_room(service: Service, request: messages.FindRoom) -> messages.Room:
     """What this node could take in.
 
-    :raises PeerRefused: if the volume has more regions than dm-clone can
-        count, or does not end with an extent of this node
+    :raises PeerRefused: if the volume does not end with an extent of this
+        node
     """
-    host, settings, size = service.host, service.host.settings, request.size
-    reason = room.too_large(settings, size)
-    if reason:
-        raise exceptions.PeerRefused(
-            node=service.node, what=f'a volume of {size} bytes',
-            reason=reason)
+    host, size = service.host, request.size
     report = host.group.report()
     if size % report.extent_size:
         # The copy would end with what another volume has left there.

@@ -86,7 +86,7 @@ def _create(host: Host, lv: LvUuid, size: units.Bytes, copy: Becomes,
         [lv_tags.print_tag(tag) for tag in (copy, source, *others)])
     host.meta_group.create(
         names.meta_lv(lv),
-        metadata.size(source.size, host.settings.region_size),
+        metadata.size(source.size, host.settings.least_region),
         [lv_tags.print_tag(raw)], metadata=True)
     # A login leaves a node record, which outlives a power cut: so must the
     # LV, which alone tells whose it is.
@@ -98,7 +98,9 @@ def _skip(host: Host, stack: Stack, ranges: Iterable[Range]) -> None:
 
     Durable when the metadata is: after ``_format``.
     """
-    region = host.settings.region_size
+    assert stack.tags.source is not None
+    region = metadata.region_size(stack.tags.source.size,
+                                  host.settings.least_region)
     inside = [(first.round_up(region), units.Bytes(end // region * region))
               for first, end in ranges]
     whole = [(first, end) for first, end in inside if first < end]
@@ -217,7 +219,8 @@ def _apply_clone(host: Host, stack: Stack,
         if not stack.meta or not stack.meta.devnum:
             raise _unusable(host, stack, 'its metadata LV is missing or not '
                             'active')
-        region = region_size or settings.region_size.to_sectors()
+        region = region_size or metadata.region_size(
+            source.size, settings.least_region).to_sectors()
         target = table.Clone(
             metadata=stack.meta.devnum, data=consumers.data_devnum(stack),
             source=host.dm.devnum(str(names.source(stack.lv))),

@@ -65,4 +65,4 @@ def _late(host, stack, format_=clones._format):
     format_(host, stack)
     host.dm.take_as_copied(
         str(names.clone(stack.lv)),
-        [(units.Bytes(0), host.settings.region_size)])
+        [(units.Bytes(0), host.settings.least_region)])

@@ -40,28 +40,36 @@ _COUNTS_PER_BLOCK = (BLOCK - 16) * 4
 # Superblock, index of the space map, roots, and what a commit touches above
 # the leaves.
 _FIXED = 64
+# The kernel looks at each region, one by one, when it loads a table
+# (__load_bitset_in_core in drivers/md/dm-clone-metadata.c), and a server waits
+# for that. It takes up to 1 << 31 (validate_nr_regions in dm-clone-target.c).
+_MOST_REGIONS = 1 << 24
 
 
-# validate_nr_regions in drivers/md/dm-clone-target.c
-_MAX_REGIONS = 1 << 31
+def region_size(volume: Bytes, least: Bytes) -> Bytes:
+    """The size of the regions in which a volume is copied.
+
+    :param least: a power of two, which is doubled until there are not too
+        many regions
+    """
+    found = least
+    while volume > _MOST_REGIONS * found:
+        found = Bytes(2 * found)
+    return found
 
 
-def largest(region_size: Bytes) -> Bytes:
-    """Size of the largest volume that can be cloned."""
-    return Bytes(_MAX_REGIONS * region_size)
-
-
-def size(volume: Bytes, region_size: Bytes) -> Bytes:
-    """Size of the metadata LV for a volume of this size.
+def size(volume: Bytes, least: Bytes) -> Bytes:
+    """Size of the metadata LV for a volume, enough for any smaller one.
 
     One transaction may touch every block of the bitmap (a discard of the
     whole device does), and a touched block is written to a new place while
     the committed one is kept: all of it is needed twice, also the space
     map's own blocks.
 
-    :param region_size: bytes, a power of two
+    :param least: see ``region_size``
     """
-    regions = volume.to_sectors().to_regions(region_size.to_sectors())
+    regions = min(volume.to_sectors().to_regions(least.to_sectors()),
+                  _MOST_REGIONS)
     leaves = -(-regions // _REGIONS_PER_BLOCK)
     blocks, level = leaves, leaves
     while level > 1:

@@ -36,25 +36,41 @@ class SuperblockTest(unittest.TestCase):
                 metadata.Superblock.parse(head)
 
 
+class RegionTest(unittest.TestCase):
+
+    def test_a_large_volume_has_larger_ones(self) -> None:
+        for gib, kib in ((1, 4), (64, 4), (65, 8), (256, 16), (1024, 64),
+                         (1025, 128), (1 << 20, 1 << 16)):
+            self.assertEqual(Bytes(kib << 10), metadata.region_size(
+                Bytes.from_gib(gib), Bytes(4096)), gib)
+
+    def test_none_is_smaller_than_the_least(self) -> None:
+        self.assertEqual(Bytes(1 << 20), metadata.region_size(
+            Bytes.from_gib(1), Bytes(1 << 20)))
+
+
 class SizeTest(unittest.TestCase):
 
-    def test_small_regions_do_not_cover_a_large_volume(self) -> None:
-        self.assertEqual(8 << 40, metadata.largest(Bytes(4096)))
-
     def test_twice_the_bitmap_fits(self) -> None:
-        for gib in (1, 64, 1024, 8192):
-            for region in (4096, 65536, 1 << 20):
+        for gib in (1, 64, 1024, 8192, 1 << 20):
+            for least in (4096, 65536, 1 << 20):
                 volume = Bytes.from_gib(gib)
+                region = metadata.region_size(volume, Bytes(least))
                 bits = volume // region
                 self.assertGreater(
-                    metadata.size(volume, Bytes(region)), 2 * bits // 8)
+                    metadata.size(volume, Bytes(least)), 2 * bits // 8)
+
+    def test_what_is_enough_is_enough_for_less(self) -> None:
+        sizes = [metadata.size(Bytes.from_gib(gib), Bytes(4096))
+                 for gib in range(1, 512)]
+        self.assertEqual(sorted(sizes), sizes)
 
     def test_it_stays_small(self) -> None:
         self.assertLess(
             metadata.size(Bytes.from_gib(1), Bytes(4096)), Bytes(1 << 20))
         self.assertLess(
-            metadata.size(Bytes.from_gib(8192), Bytes(4096)),
-            Bytes.from_gib(1))
+            metadata.size(Bytes.from_gib(1 << 20), Bytes(4096)),
+            Bytes(8 << 20))
 
     def test_whole_blocks(self) -> None:
         size = metadata.size(Bytes.from_gib(100), Bytes(4096))

@@ -62,7 +62,7 @@ class Process:
         settings = Settings(
             node=node.name, pool=POOL, portal=node.portal,
             target_prefix='iqn.2010-10.org.openstack:',
-            region_size=storage.REGION, hydration_threshold=units.Bytes(1),
+            least_region=storage.REGION, hydration_threshold=units.Bytes(1),
             hydration_batch=units.Bytes(1), budget=45.0,
             max_copies=node.cloud.max_copies,
             serves_the_full=node.cloud.serves_the_full,

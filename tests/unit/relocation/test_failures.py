@@ -11,7 +11,6 @@ from oslo_db import exception as db_exc
 
 from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
-from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import lvm
 from cinder_dmclone import names
 from cinder_dmclone.releases import models
@@ -59,14 +58,6 @@ class FailureTest(base.CloudTestCase):
         size = self.a.group.volumes[names.data_lv(self.lv)].size
         self.b.group.size = size
         self.assert_fails(exceptions.CannotRelocate, 'not enough room')
-
-    def test_more_regions_than_dm_clone_can_count(self) -> None:
-        """It would say EINVAL, after a gigabyte of metadata was zeroed."""
-        with mock.patch.object(metadata, '_MAX_REGIONS', 7):
-            self.assert_fails(exceptions.PeerRefused,
-                              'dmclone_region_size_kib')
-        with mock.patch.object(metadata, '_MAX_REGIONS', 8):
-            self.relocated()
 
     def test_copy_that_would_end_with_what_another_tenant_left(self) -> None:
         report = self.b.group.report

@@ -254,9 +254,10 @@ class RegionsTest(base.TestCase):
     def skipped(self, *edges: int) -> list[tuple[int, int]]:
         """What a clone with regions of 64 bytes is told."""
         host = mock.Mock()
-        host.settings.region_size = Bytes(64)
-        clones._skip(host, mock.Mock(lv=LvUuid('x')),
-                     RangesTest.ranges(*edges))
+        host.settings.least_region = Bytes(64)
+        stack = mock.Mock(lv=LvUuid('x'))
+        stack.tags.source.size = Bytes(512)
+        clones._skip(host, stack, RangesTest.ranges(*edges))
         if not host.dm.take_as_copied.called:
             return []
         name, found = host.dm.take_as_copied.call_args.args
