@@ -110,6 +110,37 @@ class Api:
             raise LabError(f'volume {volume}: error_deleting')
         return False
 
+    def create_snapshot(self, volume: str, name: str = 'snapshot') -> str:
+        """A snapshot of a volume, whoever uses it; its id."""
+        made = self.cinder('POST', '/snapshots', {'snapshot': {
+            'volume_id': volume, 'force': True, 'name': name}})
+        snapshot = str(made['snapshot']['id'])
+        wait_for(f'snapshot {snapshot}', lambda: self.snapshot_status(
+            snapshot) == 'available', 600, 0.2)
+        return snapshot
+
+    def snapshot_status(self, snapshot: str) -> str:
+        """What the API says of a snapshot; ``gone`` if it is.
+
+        :raises LabError: if it is in error
+        """
+        try:
+            found = self.cinder('GET', f'/snapshots/{snapshot}')
+        except RestError as exc:
+            if exc.status != 404:
+                raise
+            return 'gone'
+        status = str(found['snapshot']['status'])
+        if status.startswith('error'):
+            raise LabError(f'snapshot {snapshot}: status {status}')
+        return status
+
+    def delete_snapshot(self, snapshot: str) -> None:
+        """Delete a snapshot and wait until it is gone."""
+        self.cinder('DELETE', f'/snapshots/{snapshot}')
+        wait_for(f'end of snapshot {snapshot}', lambda: self.snapshot_status(
+            snapshot) == 'gone', 600, 0.2)
+
     def reserve(self, volume: str, instance: str | None = None) -> str:
         """An attachment without a connector, as Nova makes first; its id."""
         body = {'volume_uuid': volume,

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lab import (account, chart, crowd, entry, exposure, figures, holes,
-                 hydrating, install, kernel, latency, peers, races,
+from lab import (account, births, chart, crowd, entry, exposure, figures,
+                 holes, hydrating, install, kernel, latency, peers, races,
                  scheduling, virtualenv, writers)
 from lab.account import Cost
 from lab.figures import Aim, Figure
@@ -50,6 +50,8 @@ class Apart:
 
 
 APART = {
+    'births': Apart('snapshots and clones of small and large volumes',
+                    births.measure, lab={'size': births.SIZE}),
     'exposure': Apart('how long a volume is on two nodes',
                       exposure.measure, exposure.draw),
     'hydrating': Apart('reads and writes of what has not arrived',

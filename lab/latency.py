@@ -132,23 +132,14 @@ class Timeline:
 
     def _snapshot(self, volume: str) -> str:
         self._event('snapshot')
-        made = self._lab.cinder('POST', '/snapshots', {'snapshot': {
-            'volume_id': volume, 'force': True, 'name': 'bench'}})
-        snapshot = str(made['snapshot']['id'])
-        wait_for('the snapshot', lambda: self._lab.cinder(
-            'GET', f'/snapshots/{snapshot}')['snapshot']['status']
-            == 'available', 300, 0.2)
+        snapshot = self._lab.create_snapshot(volume)
         self._event('cut')
         return snapshot
 
     def _end(self, volume: str, snapshot: str, at: AttachedVolume) -> None:
-        lab = self._lab
-        lab.cinder('DELETE', f'/snapshots/{snapshot}')
-        wait_for('the end of the snapshot', lambda: not lab.cinder(
-            'GET', f'/snapshots?volume_id={volume}&all_tenants=1')[
-                'snapshots'], 300, 0.5)
+        self._lab.delete_snapshot(snapshot)
         self._bench.detach(at)
-        lab.delete_volume(volume)
+        self._lab.delete_volume(volume)
 
     def _writes(self, node: LabNode) -> list[Write]:
         """What the load on a node has logged, by the clock of here."""

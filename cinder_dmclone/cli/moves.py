@@ -27,10 +27,9 @@ def snapshots(world: World) -> list[SnapshotRow]:
 
     :raises DatabaseSilent: if the database does not answer
     """
-    backend = world.settings.node.partition('@')[2]
     return sorted((row for row in world.snapshots.moving()
                    if row.unreadable
-                   or _node(row).partition('@')[2] == backend),
+                   or _node(row).partition('@')[2] == world.settings.backend),
                   key=lambda row: (_node(row), row.id))
 
 

@@ -200,12 +200,11 @@ def _never_waits(host: Host, stack: Stack) -> bool:
 
     One that hydrates itself lets reads fail while its own lender is away.
     """
-    source, found = stack.tags.source, stack.device(names.source(stack.lv))
-    if not stack.borrows_here:
+    source = stack.tags.source
+    if source is None or not source.local:
         return False
-    assert source is not None
-    if found:
-        return not found.table.has(table.Multipath)
+    if stack.device(names.source(stack.lv)) and not stack.given_up:
+        return stack.never_waits
     return not inspect.refresh(host, source.lv).tags.source
 
 

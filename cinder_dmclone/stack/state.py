@@ -110,14 +110,16 @@ class Stack:
 
     @property
     def queues(self) -> bool:
-        """Whether I/O waits while the lender is away, instead of failing.
-
-        One on this node that is whole is never away.
-        """
+        """Whether I/O waits while the lender is away, instead of failing."""
         source = self.devices.get(names.source(self.lv))
-        return source is not None and (
-            source.table.queues or self.borrows_here
-            and not source.table.has(table.Multipath))
+        return self.never_waits or (
+            source is not None and source.table.queues)
+
+    @property
+    def never_waits(self) -> bool:
+        """Whether it reads of a lender on this node that is never away."""
+        source = self.devices.get(names.source(self.lv))
+        return source is not None and source.table.has(table.Linear)
 
     @property
     def given_up(self) -> bool:
@@ -142,12 +144,9 @@ class Stack:
     @property
     def has_path(self) -> bool:
         """Whether the lender can be read."""
-        source = self.devices.get(names.source(self.lv))
-        if self.borrows_here and source and not source.table.has(
-                table.Multipath):
-            return True
-        return bool(self.source and self.source.usable
-                    and (self.disk or self.borrows_here))
+        return self.never_waits or bool(
+            self.source and self.source.usable
+            and (self.disk or self.borrows_here))
 
     @property
     def lender_away(self) -> bool:

@@ -7,7 +7,7 @@ import itertools
 import threading
 import typing
 
-from lab import RestError, look
+from lab import look
 from tests.functional import base
 from tests.functional import environment
 
@@ -23,31 +23,13 @@ class SnapshotTestCase(base.FunctionalTest):
 
     def snapshot(self, volume: str) -> str:
         """A snapshot of a volume, whoever uses it; its id."""
-        snapshot = str(self.lab.cinder('POST', '/snapshots', {'snapshot': {
-            'volume_id': volume, 'force': True,
-            'name': self.id()}})['snapshot']['id'])
+        snapshot = self.lab.create_snapshot(volume, self.id())
         self.addCleanup(self.delete_snapshot, snapshot)
-        self.wait(f'snapshot {snapshot}', lambda: self.status(
-            snapshot) == 'available')
         return snapshot
 
-    def status(self, snapshot: str) -> str:
-        """What the API says of a snapshot; ``gone`` if it is."""
-        try:
-            found = self.lab.cinder('GET', f'/snapshots/{snapshot}')
-        except RestError as error:
-            if error.status != 404:
-                raise
-            return 'gone'
-        status = str(found['snapshot']['status'])
-        self.assertNotIn('error', status)
-        return status
-
     def delete_snapshot(self, snapshot: str) -> None:
-        if self.status(snapshot) != 'gone':
-            self.lab.cinder('DELETE', f'/snapshots/{snapshot}')
-            self.wait(f'end of snapshot {snapshot}',
-                      lambda: self.status(snapshot) == 'gone')
+        if self.lab.snapshot_status(snapshot) != 'gone':
+            self.lab.delete_snapshot(snapshot)
 
     def born(self, **source: typing.Any) -> str:
         """A volume of a snapshot, or of another volume; its id."""
@@ -159,7 +141,7 @@ class SnapshotTest(SnapshotTestCase):
                         {'revert': {'snapshot_id': snapshot}})
         self.lab.wait_volume(volume, 'available')
         self.wait(f'end of the reverting to {snapshot}',
-                  lambda: self.status(snapshot) == 'available')
+                  lambda: self.lab.snapshot_status(snapshot) == 'available')
 
 
 class CloneTest(SnapshotTestCase):
