@@ -42,11 +42,13 @@ dmclone_opts = [
              '"cinder-dmclone check" says how. Default: the name of the '
              'volume group with "-pool" behind it.'),
     cfg.IntOpt(
-        'dmclone_region_size_kib', default=64, min=4, max=1024,
-        help='Size in KiB of the regions in which a volume is copied, if it '
-             'has not too many; a power of two. A write smaller than a region that has not '
-             'arrived yet waits for the region. Smaller regions wait less, '
-             'larger ones need less metadata.'),
+        'dmclone_region_size_kib', default=4, min=4, max=1024,
+        help='Size in KiB of the regions in which a volume is copied from '
+             'another node; a power of two. A write of a part of a region '
+             'that has not arrived yet waits for the rest of it. Large reads '
+             'and writes are split into regions. They are larger where the '
+             'volume would have too many, and at least 64 KiB in copies on '
+             'the same node.'),
     cfg.IntOpt(
         'dmclone_hydration_threshold_mib', default=16, min=1, max=1024,
         help='How many MiB are under way from the lender at most while a '

@@ -31,6 +31,11 @@ LOG = logging.getLogger(__name__)
 # What a copy says that it is to be: a volume, or a snapshot.
 Becomes = lv_tags.CopyTag | lv_tags.SnapTag
 
+# The least regions of a copy whose lender is on this node. What is around a
+# small write costs little to read there, and large reads and writes would be
+# split ("Before a volume has arrived" in doc/source/performance.rst).
+_NEAR = units.Bytes(64 << 10)
+
 # At once of a metadata LV, and how often it is tried while a server writes.
 _READ_SIZE = 1 << 20
 _READS = 5
@@ -86,11 +91,18 @@ def _create(host: Host, lv: LvUuid, size: units.Bytes, copy: Becomes,
         [lv_tags.print_tag(tag) for tag in (copy, source, *others)])
     host.meta_group.create(
         names.meta_lv(lv),
-        metadata.size(source.size, host.settings.least_region),
+        metadata.size(source.size, _region(host, source)),
         [lv_tags.print_tag(raw)], metadata=True)
     # A login leaves a node record, which outlives a power cut: so must the
     # LV, which alone tells whose it is.
     flush_records(host)
+
+
+def _region(host: Host, source: lv_tags.SourceTag) -> units.Bytes:
+    """The size of the regions of a copy that is made."""
+    least = host.settings.least_region
+    return metadata.region_size(
+        source.size, max(least, _NEAR) if source.local else least)
 
 
 def _skip(host: Host, stack: Stack, ranges: Iterable[Range]) -> None:
@@ -99,8 +111,7 @@ def _skip(host: Host, stack: Stack, ranges: Iterable[Range]) -> None:
     Durable when the metadata is: after ``_format``.
     """
     assert stack.tags.source is not None
-    region = metadata.region_size(stack.tags.source.size,
-                                  host.settings.least_region)
+    region = _region(host, stack.tags.source)
     inside = [(first.round_up(region), units.Bytes(end // region * region))
               for first, end in ranges]
     whole = [(first, end) for first, end in inside if first < end]
@@ -218,8 +229,7 @@ def _apply_clone(host: Host, stack: Stack,
         if not stack.meta or not stack.meta.devnum:
             raise _unusable(host, stack, 'its metadata LV is missing or not '
                             'active')
-        region = region_size or metadata.region_size(
-            source.size, settings.least_region).to_sectors()
+        region = region_size or _region(host, source).to_sectors()
         target = table.Clone(
             metadata=stack.meta.devnum, data=consumers.data_devnum(stack),
             source=host.dm.devnum(str(names.source(stack.lv))),

@@ -46,7 +46,7 @@ def host(address: str) -> Host:
         settings=Settings(
             node=NodeName('node1@dmclone'), pool='dmclone',
             target_prefix='iqn.2010-10.org.openstack:',
-            portal=f'{address}:3260', least_region=Bytes(64 << 10),
+            portal=f'{address}:3260', least_region=Bytes(4 << 10),
             hydration_threshold=Bytes(16 << 20),
             hydration_batch=Bytes(4 << 20), budget=60, max_copies=3,
             serves_the_full=False, reserved_percentage=0,

@@ -18,6 +18,8 @@ if typing.TYPE_CHECKING:
 FOLDER = '/run/cinder'
 # Where a borrower stands when everything is there but the copying.
 COPYING = 'dm.message:before:enable_hydration'
+# Bytes that are under way, and copied at once, of what runs freely.
+_THRESHOLD, _BATCH = 16 << 20, 4 << 20
 
 
 class Faults(testtools.TestCase):
@@ -113,7 +115,10 @@ class Faults(testtools.TestCase):
             if target == 'delay':
                 self._load(lender, name,
                            f'0 {size} linear {device} {offset}')
-        self._pace(at, 256, 64)
+        status = at.status()
+        if status:
+            region = int(status.region_size.to_bytes())
+            self._pace(at, _THRESHOLD // region, _BATCH // region)
 
     @staticmethod
     def _loans(at: AttachedVolume,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from lab import RestError, look
 from tests.functional import base
 
-REGION = 64 << 10
-
 # A second clone on a copy of the metadata tells what the disk knows.
 _PROBE = '''
 set -e
@@ -17,7 +15,7 @@ dd if=dmclone-meta-{lv} of=probe-meta bs=4M iflag=direct oflag=direct
 dmsetup create probe-zero --table "0 {sectors} zero"
 dmsetup create probe --table "0 {sectors} clone \
     /dev/cinder-volumes/probe-meta /dev/cinder-volumes/probe-data \
-    /dev/mapper/probe-zero 128 1 no_hydration"
+    /dev/mapper/probe-zero {region} 1 no_hydration"
 '''
 _REMOVE = '''
 dmsetup remove --retry probe; dmsetup remove --retry probe-zero
@@ -32,20 +30,21 @@ class MetadataTest(base.FunctionalTest):
         """H7: the in-core count runs ahead."""
         volume, image = self.filled(self.node1)
         at = self.attach_slowly(volume, self.node1, self.node2)
-        lv = self.row(volume).lv
+        lv, clone = self.row(volume).lv, at.status()
+        assert clone is not None
         # The first thing the swap does.
         self.freeze(self.node2, 'dm.apply:before:dmclone-source')
         self.release(at, self.node1)
         self.wait_frozen(self.node2)
         try:
             self.node2.run(_PROBE.format(
-                lv=lv, size=base.GIB, sectors=base.GIB // 512))
+                lv=lv, size=base.GIB, sectors=base.GIB // 512,
+                region=clone.region_size))
             status = self.node2.run('dmsetup status probe').stdout.split()
         finally:
             self.node2.run(_REMOVE, check=False)
             self.thaw(self.node2)
-        regions = base.GIB // REGION
-        self.assertEqual(f'{regions}/{regions}', status[6])
+        self.assertEqual(f'{clone.total}/{clone.total}', status[6])
         self.wait_complete(volume)
         self.assert_holds(image, at)
 

@@ -13,6 +13,8 @@ from tests.functional import test_snapshots
 
 BLOCKS = base.GIB // 4096
 END = BLOCKS - 64
+# Another that is not there yet.
+PARTLY = END - 128
 
 # Run on the lender: another disk behind the same name and secret.
 _DECOY = r'''
@@ -99,12 +101,17 @@ class OutageTest(test_snapshots.SnapshotTestCase):
         cut = time.monotonic()
         read = self.read(at, END)
         # A part of a region: the rest of it has to come from the lender.
-        write = self.node2.popen(image.write_command(at, END - 64, 1))
+        write = self.node2.popen(
+            ['dd', 'if=/dev/zero', f'of={at.path}', 'bs=512', 'count=1',
+             f'seek={8 * PARTLY}', 'oflag=direct'])
+        # All of it: nothing has to, and it does not wait.
+        image.write(at, END - 64, 1)
         time.sleep(max(0, cut + 25 - time.monotonic()))
         self.assertIsNone(read.poll())
         self.assertIsNone(write.poll())
         self.node1.heal()
         self.ends(read, write)
+        image.write(at, PARTLY, 1)
         assert before is not None
         self.wait('progress of the hydration',
                   lambda: (self.hydrated(at) or (0, 0))[0] > before[0] + 2)

@@ -272,7 +272,7 @@ class GiveUpTest(LostTest):
                 self.assertNotEqual(0, self.read(at, place, 4096), place)
         last = missing[-1][1] - region
         # A part of a region needs the rest of it.
-        self.assertNotEqual(0, self.write(at, last, 4096))
+        self.assertNotEqual(0, self.write(at, last, 512))
         self.assertNotEqual(0, self.read(at, last, 4096))
         self.assertEqual(0, self.write(at, last, region))
         self.assertEqual(0, self.read(at, last, region))
