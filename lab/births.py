@@ -17,11 +17,9 @@ from lab.node import Size
 SMALL, LARGE = 1, 1024
 SIZE = Size(memory_mib=1024, disk_gib=8 * LARGE)
 SNAPSHOT, USED = 'snapshot', 'snapshot of a volume in use'
-OF_SNAPSHOT, CLONE, AWAY = ('volume from a snapshot', 'clone',
-                            'clone on another node')
-WHAT = (SNAPSHOT, USED, OF_SNAPSHOT, CLONE, AWAY)
+OF_SNAPSHOT, CLONE = 'volume from a snapshot', 'clone'
+WHAT = (SNAPSHOT, USED, OF_SNAPSHOT, CLONE)
 _AIM = Aim(1.1, most=True)
-_LIMITS = 'the kernel, which looks at each region of a copy that is made'
 
 # Seconds of each of WHAT, by the size.
 Samples = dict[str, dict[str, list[float]]]
@@ -60,15 +58,14 @@ class Births:
                 time.monotonic() - begin)
             return made
 
-        def born(what: str, node: int, **source: Any) -> None:
+        def born(what: str, **source: Any) -> None:
             lab.delete_volume(timed(
-                what, lambda: lab.create_volume(gib, node, **source)))
+                what, lambda: lab.create_volume(gib, 1, **source)))
 
         volume = lab.create_volume(gib, node=1)
         snapshot = timed(SNAPSHOT, lambda: lab.create_snapshot(volume))
-        born(OF_SNAPSHOT, 1, snapshot_id=snapshot)
-        born(CLONE, 1, source_volid=volume)
-        born(AWAY, 2, source_volid=volume)
+        born(OF_SNAPSHOT, snapshot_id=snapshot)
+        born(CLONE, source_volid=volume)
         lab.delete_snapshot(snapshot)
         at = self._bench.attach(volume, 1)
         with at.node.hold(at.path):
@@ -84,5 +81,5 @@ def _called(gib: int) -> str:
 
 def made_of(samples: Samples, small: str, large: str) -> list[Figure]:
     """How much longer each takes of a large volume."""
-    return [figures.ratio(what, large, small, found, 's', _AIM, _LIMITS)
+    return [figures.ratio(what, large, small, found, 's', _AIM)
             for what, found in samples.items()]
