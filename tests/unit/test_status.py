@@ -21,12 +21,14 @@ from cinder_dmclone import names
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 from cinder_dmclone.units import Bytes
+from cinder_dmclone.units import Sectors
 from tests.unit import base
 from tests.unit.fake import cloud
 
 LV = LvUuid('70000000-0000-4000-8000-000000000001')
 LENDER = lv_tags.SourceTag(NodeName('b@x'), LvUuid('y'), '', '', Bytes(0), 512)
-SOURCE = device.Device('source', '', '253:1', table.Table(), 1, False, True)
+SOURCE = device.Device('source', '', '253:1', table.Table.single(
+    Sectors(8), table.Linear('253:0')), 1, False, True)
 CLONE = '8 8/1024 32 16384/65536 0 1 no_discard_passdown 0 '
 
 

@@ -256,7 +256,7 @@ class RegionsTest(base.TestCase):
         host = mock.Mock()
         host.settings.least_region = Bytes(64)
         stack = mock.Mock(lv=LvUuid('x'))
-        stack.tags.source.size = Bytes(512)
+        stack.tags.source.size, stack.tags.source.local = Bytes(512), False
         clones._skip(host, stack, RangesTest.ranges(*edges))
         if not host.dm.take_as_copied.called:
             return []
