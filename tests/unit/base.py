@@ -35,18 +35,20 @@ class TestCase(unittest.TestCase):
         self.addCleanup(found.cleanup)
         return found.name
 
-    def run_with_config(self, config: str, program: str, *words: str
+    def run_with_config(self, config: str, program: str, *words: str,
+                        under: typing.Sequence[str] = ()
                         ) -> subprocess.CompletedProcess[str]:
         """Run a program in a process of its own: options are global.
 
         :param config: a cinder.conf, in which {state} is a directory
+        :param under: a command that runs it
         """
         state = self.folder()
         path = os.path.join(state, 'cinder.conf')
         with open(path, 'w', encoding='utf-8') as file:
             file.write(config.format(state=state))
         return subprocess.run(
-            [sys.executable, '-W', 'ignore', '-c', program,
+            [*under, sys.executable, '-W', 'ignore', '-c', program,
              '--config-file', path, *words], text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
