@@ -38,6 +38,9 @@ IN_LABS = {'functional': 40.0, 'nova': 80.0, 'tempest': 60.0,
 ALWAYS = ('functional', 'nova')
 WITH_LONG = ('tempest',)
 MACHINE = 'machine'
+# How much longer a test takes on the distribution's kernel, until that was
+# recorded.
+SLOWER = 3.0
 # Tests run in so many labs at once: one often waits, the less with QEMU in it.
 LABS = {'functional': 3, 'nova': 2, 'tempest': 2, MACHINE: 1}
 # How names of tests begin that are not of this project.
@@ -227,6 +230,7 @@ class InLabs:
 
     :ivar title: what the stage is called
     :ivar words: regular expressions of the names of those wanted
+    :ivar long: whether they are run at their full length
     """
 
     name: str
@@ -234,12 +238,12 @@ class InLabs:
     title: str
     binaries: pathlib.Path
     words: Sequence[str]
+    long: bool
 
     @property
     def record(self) -> str:
         """What it is called in the file of times."""
-        long = '-long' if os.environ.get('DMCLONE_LONG') else ''
-        return f'{self.name}-{self.kernel}{long}'
+        return f'{self.name}-{self.kernel}{"-long" if self.long else ""}'
 
     @property
     def _labs(self) -> int:
@@ -254,9 +258,14 @@ class InLabs:
             ).stdout.splitlines()
         begin = FOREIGN.get(self.name, (f'tests.{self.name}.',))
         tests = [line for line in lines if line.startswith(begin)]
-        known = shares.recorded().get(self.record, {})
-        return shares.Stage(self.title, shares.timed(tests, known),
+        return shares.Stage(self.title, shares.timed(tests, self._known()),
                             IN_LABS[self.name], self._labs)
+
+    def _known(self) -> shares.Times:
+        found = shares.recorded()
+        return found.get(self.record) or {
+            test: SLOWER * seconds
+            for test, seconds in found.get(f'{self.name}-fast', {}).items()}
 
     def run(self, run: Run, tests: Mapping[str, float]) -> None:
         """Run some of them; without any, say what is wrong."""
@@ -265,8 +274,9 @@ class InLabs:
         workers.write_text(json.dumps([
             {'worker': [f'^{re.escape(test)}$' for test in part]}
             for part in shares.workers(tests, self._labs)]))
+        length = ['DMCLONE_LONG=1'] if self.long else ['-u', 'DMCLONE_LONG']
         run.tests(self.title,
-                  ['env', f'DMCLONE_KERNEL={self.kernel}',
+                  ['env', *length, f'DMCLONE_KERNEL={self.kernel}',
                    *self._stestr('run', '--worker-file', str(workers))],
                   stestr(self.binaries, RESULTS, 'last', '--subunit'),
                   echo=True)
@@ -333,6 +343,22 @@ def unit(run: Run, wanted: Collection[str]) -> None:
             run.lint(name, tox, name)
 
 
+def in_labs(arguments: argparse.Namespace,
+            asked: Mapping[str, Sequence[str]], binaries: pathlib.Path,
+            kernels: Sequence[str]) -> list[InLabs]:
+    """The stages in labs.
+
+    The length of a test is for the first kernel: what kernels differ in, the
+    devices, is in those of ordinary length.
+    """
+    lengths = [arguments.long, *(False for _ in kernels[1:])]
+    return [
+        InLabs(name, kernel, name if len(kernels) == 1
+               else f'{name}-{kernel}', binaries, asked.get(name, ()), long)
+        for kernel, long in zip(kernels, lengths)
+        for name in asked or [*ALWAYS, *(WITH_LONG if long else ())]]
+
+
 def _leave_nothing() -> None:
     """End all that runs; remove what was killed before it could do so."""
     processes.end_descendants(GRACE)
@@ -348,14 +374,8 @@ def run_stages(run: Run, arguments: argparse.Namespace) -> None:
     if not arguments.unit:
         with run.stage('lab'):
             binaries, kernels = lab_virtualenv(_kernels(arguments))
-        found = [
-            InLabs(name, kernel,
-                   name if len(kernels) == 1 else f'{name}-{kernel}',
-                   binaries, asked.get(name, ()))
-            for kernel in kernels
-            for name in asked or [*ALWAYS, *(
-                WITH_LONG if arguments.long else ())]]
-        labs = {each.title: each for each in found}
+        labs = {each.title: each for each in in_labs(
+            arguments, asked, binaries, kernels)}
     stages = {title: each.stage() for title, each in labs.items()}
     if not asked:
         stages['unit'] = shares.Stage('unit', {

@@ -2,6 +2,7 @@
 """What tools/test says of what failed, and what it leaves: nothing."""
 from __future__ import annotations
 
+import argparse
 import contextlib
 import datetime
 import io
@@ -210,6 +211,19 @@ class ArgumentsTest(unittest.TestCase):
     def test_what_is_run_without_being_asked_for(self) -> None:
         self.assertEqual({*stages.IN_LABS}, {
             *stages.ALWAYS, *stages.WITH_LONG, stages.MACHINE})
+
+    def test_the_length_is_for_one_kernel(self) -> None:
+        asked = argparse.Namespace(long=True)
+        found = stages.in_labs(asked, {}, pathlib.Path(),
+                               ['fast', 'distribution'])
+        self.assertEqual(
+            ['functional-fast-long', 'nova-fast-long', 'tempest-fast-long',
+             'functional-distribution', 'nova-distribution'],
+            [stage.record for stage in found])
+        alone, = stages.in_labs(asked, {'nova': ['Traps']}, pathlib.Path(),
+                                ['distribution'])
+        self.assertEqual(('nova', 'nova-distribution-long', ['Traps']),
+                         (alone.title, alone.record, alone.words))
 
     def test_one_kernel_is_beside_a_machine(self) -> None:
         """The others run on both."""
