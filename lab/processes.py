@@ -182,8 +182,11 @@ class Group:
 
     def start(self, argv: Sequence[str], log: pathlib.Path,
               env: Mapping[str, str] | None = None,
-              cwd: pathlib.Path | None = None) -> None:
-        """Start a group leader whose output is appended to ``log``."""
+              cwd: pathlib.Path = pathlib.Path('/')) -> None:
+        """Start a group leader whose output is appended to ``log``.
+
+        :param cwd: not the checkout, which others than root may not enter
+        """
         with log.open('ab') as out:
             self._popen = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=out,
