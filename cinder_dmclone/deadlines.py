@@ -48,5 +48,6 @@ LOCK_SECONDS = 5.0
 ROW_SECONDS = 5.0
 SETTLE_SECONDS = 5.0
 OPENER_SECONDS = 1.0
-# Nobody waits for a snapshot to be made; it waits for a live migration.
-SNAPSHOT_SECONDS = 60.0
+# Nobody waits for a snapshot to be made, or a volume to be extended; both wait
+# for a live migration.
+MIGRATION_SECONDS = 60.0

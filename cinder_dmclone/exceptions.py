@@ -204,6 +204,12 @@ class NoSnapshot(DMCloneException):
                "%(reason)s. Nothing was changed.")
 
 
+class CannotExtend(DMCloneException):
+    message = ("Volume %(volume)s on %(node)s cannot be extended while its "
+               "lender %(lender)s is away: a server that waits for it could "
+               "not be shown the new size. Nothing was changed.")
+
+
 class NotHome(DMCloneException):
     message = ("Volume %(volume)s belongs to %(owner)s, not to %(node)s.")
 

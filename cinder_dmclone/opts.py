@@ -87,6 +87,13 @@ dmclone_opts = [
              'False where another backend of the cloud has such a cache, too: '
              "Cinder does not tell their volumes apart, and downloads what is "
              "in the other's each time."),
+    cfg.BoolOpt(
+        'dmclone_online_extend', default=False,
+        help='Whether volumes may be extended while servers have them. A '
+             'server is shown the new size at once only if the libvirt driver '
+             'of its Nova extends local volumes, for which there is a patch; '
+             'otherwise when it is stopped and started. If not set, Cinder '
+             'refuses.'),
     cfg.PortOpt(
         'dmclone_metrics_port',
         help='TCP port at which this backend tells Prometheus how it is, '

@@ -32,9 +32,11 @@ DISK_PACKAGES = ('nbd-client', 'qemu-system-common', 'qemu-utils')
 # the machine.
 NOVA_PACKAGES = (
     'dropbear-bin', 'libvirt-clients', 'libvirt-daemon', 'openssh-client',
-    'python3-libvirt', 'qemu-system-x86', 'qemu-utils', 'seabios')
+    'patch', 'python3-libvirt', 'qemu-system-x86', 'qemu-utils', 'seabios')
 _REQUIREMENTS = pathlib.Path(__file__).with_name('requirements.txt')
 _NOVA_REQUIREMENTS = _REQUIREMENTS.with_name('requirements-nova.txt')
+# By which Nova extends volumes that are attached; operators have it, too.
+_NOVA_PATCH = _REQUIREMENTS.parent.parent / 'etc/nova/local-extend.patch'
 # Debian builds the bindings for its Python and its libvirt.
 _LIBVIRT = pathlib.Path('/usr/lib/python3/dist-packages')
 _POLICY = pathlib.Path('/usr/sbin/policy-rc.d')
@@ -120,8 +122,12 @@ def _install_packages(packages: Sequence[str]) -> None:
             raise LabError(f'apt-get install failed: {"".join(last)}')
 
 
-def _virtualenv(name: str, requirements: pathlib.Path) -> pathlib.Path:
-    """A virtualenv of the cache with these requirements; built once."""
+def _virtualenv(name: str, requirements: pathlib.Path,
+                *patches: pathlib.Path) -> pathlib.Path:
+    """A virtualenv of the cache with these requirements; built once.
+
+    :param patches: changes that are made to it
+    """
     path = cache_directory() / name
     complete = path / 'complete'
     with locked(cache_directory() / 'venv.lock'):
@@ -133,6 +139,10 @@ def _virtualenv(name: str, requirements: pathlib.Path) -> pathlib.Path:
             run(PYTHON, '-m', 'venv', str(path))
             run(str(path / 'bin/pip'), 'install', '--quiet', '--no-deps',
                 '--requirement', str(requirements), timeout=3600)
+            site, = path.glob('lib/python3.*/site-packages')
+            for patch in patches:
+                run('patch', '--quiet', '-p1', '-d', str(site), '-i',
+                    str(patch))
             complete.touch()
     return path
 
@@ -172,8 +182,9 @@ def ensure_nova(base: pathlib.Path, more: Sequence[str]) -> pathlib.Path:
     everything of that one too.
     """
     ensure_packages((*NOVA_PACKAGES, *more))
-    name = digest(base.name.encode(), _NOVA_REQUIREMENTS.read_bytes())
-    path = _virtualenv(f'venv-nova-{name}', _NOVA_REQUIREMENTS)
+    name = digest(base.name.encode(), _NOVA_REQUIREMENTS.read_bytes(),
+                  _NOVA_PATCH.read_bytes())
+    path = _virtualenv(f'venv-nova-{name}', _NOVA_REQUIREMENTS, _NOVA_PATCH)
     with locked(cache_directory() / 'venv.lock'):
         _see(path, base)
     return path

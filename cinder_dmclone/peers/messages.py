@@ -427,16 +427,16 @@ class Connect(Request[dict[str, typing.Any]]):
 
 
 @dataclasses.dataclass(frozen=True)
-class TakeSnapshot(Request[None]):
-    """Make the volume a snapshot that is being created.
+class Extend(Request[None]):
+    """Make the volume as large as that; it may wait for a live migration.
 
-    It may wait for a live migration; the lock is not held meanwhile.
+    The lock is not held meanwhile.
     """
 
     part = 1.0
 
     volume: VolumeId
-    snapshot: SnapshotId
+    gib: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nodes ask each other about a snapshot that moves."""
+"""What nodes ask each other about snapshots."""
 
 from __future__ import annotations
 
@@ -14,6 +14,19 @@ from cinder_dmclone.peers.messages import Lent
 from cinder_dmclone.peers.messages import Lock
 from cinder_dmclone.peers.messages import Plan
 from cinder_dmclone.peers.messages import Request
+
+
+@dataclasses.dataclass(frozen=True)
+class TakeSnapshot(Request[None]):
+    """Make the volume a snapshot that is being created.
+
+    It may wait for a live migration; the lock is not held meanwhile.
+    """
+
+    part = 1.0
+
+    volume: VolumeId
+    snapshot: SnapshotId
 
 
 @dataclasses.dataclass(frozen=True)

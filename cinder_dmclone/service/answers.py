@@ -32,6 +32,7 @@ from cinder_dmclone.service import snapshot_moves
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.service import undoing
 from cinder_dmclone.service import views
+from cinder_dmclone.service import volumes
 from cinder_dmclone import units
 
 
@@ -134,6 +135,7 @@ ANSWERS: dict[type[messages.AnyRequest],
     messages.Discard: discard,
     messages.Disconnect: connections.disconnect_here,
     messages.DisconnectSnapshot: views.disconnect_here,
+    messages.Extend: volumes.extend_here,
     messages.FindHoles: find_holes,
     messages.FindRoom: find_room,
     messages.Forget: forgetting.forget,
@@ -149,5 +151,5 @@ ANSWERS: dict[type[messages.AnyRequest],
     messages.Release: releasing.release,
     messages.Show: show,
     messages.TakeBack: recovery.take_back,
-    messages.TakeSnapshot: snapshots.take,
+    snapshot_messages.TakeSnapshot: snapshots.take,
 }

@@ -23,6 +23,7 @@ from cinder_dmclone.ports import Host
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import reconciler
+from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.world import World
 
 
@@ -159,3 +160,25 @@ class Service:
             raise exceptions.NotHome(volume=row.id, owner=row.node,
                                      node=self.node)
         return self.world.peers.ask(row.node, request)
+
+    def after_migration(self, request: messages.Request[Answer],
+                        here: typing.Callable[..., Answer],
+                        passed_on: bool = False) -> Answer:
+        """As ``at_home``, for what nobody waits for that has begun it.
+
+        A live migration ends first: it needs the lock, which is not held
+        meanwhile, and may have another home when it has ended.
+
+        :raises LiveMigrated: if that takes too long
+        """
+        clock = self.world.clock
+        deadline = clock.monotonic() + (
+            self.world.settings.budget / 2 if passed_on
+            else deadlines.MIGRATION_SECONDS)
+        while True:
+            try:
+                return self.at_home(request, here, passed_on)
+            except exceptions.LiveMigrated:
+                if clock.monotonic() >= deadline:
+                    raise
+            clock.sleep(schedule.SOONEST)

@@ -75,9 +75,9 @@ class Stats:
             'goodness_function': goodness_function,
             'multiattach': True,
             'QoS_support': False,
-            # Nova cannot extend a connected volume of type 'local'
-            # (LibvirtVolumeDriver.extend_volume).
-            'online_extend_support': False,
+            # Cinder's schedulers refuse what Nova could not follow.
+            'online_extend_support':
+                self._configuration.dmclone_online_extend,
             'backend_state': 'up' if space else 'down',
         }
         return {

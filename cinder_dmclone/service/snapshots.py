@@ -14,14 +14,13 @@ from cinder.objects.fields import VolumeStatus
 
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import snapshots
-from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
-from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.messages import Answer
+from cinder_dmclone.peers import snapshot_messages
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import cut
 from cinder_dmclone.relocation import pins
@@ -50,31 +49,17 @@ def create(service: Service, volume_id: VolumeId,
 
     :raises NoSnapshot: if it cannot be made, or is not asked for any more
     """
-    _take(service, messages.TakeSnapshot(volume_id, snapshot_id),
-          deadlines.SNAPSHOT_SECONDS, passed_on=False)
+    service.after_migration(
+        snapshot_messages.TakeSnapshot(volume_id, snapshot_id), _take_here)
 
 
-def take(service: Service, request: messages.TakeSnapshot) -> None:
+def take(service: Service, request: snapshot_messages.TakeSnapshot) -> None:
     """The same for another node, which the volume has left."""
-    _take(service, request, service.world.settings.budget / 2, passed_on=True)
-
-
-def _take(service: Service, request: messages.TakeSnapshot,
-          seconds: float, passed_on: bool) -> None:
-    """Wait for a live migration without the lock: its end needs it."""
-    clock = service.world.clock
-    deadline = clock.monotonic() + seconds
-    while True:
-        try:
-            return service.at_home(request, _take_here, passed_on)
-        except exceptions.LiveMigrated:
-            if clock.monotonic() >= deadline:
-                raise
-        clock.sleep(schedule.SOONEST)
+    service.after_migration(request, _take_here, passed_on=True)
 
 
 def _take_here(service: Service, row: rows.Row,
-               request: messages.TakeSnapshot) -> None:
+               request: snapshot_messages.TakeSnapshot) -> None:
     """The volume is of this node; its lock is held."""
     world = service.world
     try:

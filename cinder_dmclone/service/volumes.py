@@ -7,10 +7,13 @@ from oslo_utils import excutils
 
 from cinder_dmclone.database.provider_id import ProviderId
 from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
+from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import actions
+from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import room
@@ -74,12 +77,39 @@ def delete(service: Service, volume_id: VolumeId) -> None:
 
 
 def extend(service: Service, volume_id: VolumeId, size_gib: int) -> None:
-    """Grow a volume; consumers that stand see the new size."""
+    """Grow a volume; idempotent. Who uses it sees the new size.
+
+    :raises CannotExtend: if a device that is in use could not grow
+    :raises LiveMigrated: if its server is live-migrated for long
+    """
+    service.after_migration(messages.Extend(volume_id, size_gib), _grow)
+
+
+def extend_here(service: Service, request: messages.Extend) -> None:
+    """The same for another node, which the volume has left."""
+    service.after_migration(request, _grow, passed_on=True)
+
+
+def _grow(service: Service, row: rows.Row, request: messages.Extend) -> None:
+    """The volume is of this node; its lock is held."""
     host = service.host
-    with service.home(volume_id) as known:
-        host.group.extend(names.data_lv(known.stack.lv),
-                          units.Bytes.from_gib(size_gib))
-        host.group.flush()
-        stack = inspect.refresh(host, known.stack.lv)
-        for name in stack.of_kind(*names.WRITERS):
-            consumers.consume(host, stack, name)
+    known = service.settled(row)
+    assert known.row is not None
+    service.require_unoffered(known.row)
+    _require_growth(service, known)
+    host.group.extend(names.data_lv(known.stack.lv),
+                      units.Bytes.from_gib(request.gib))
+    host.group.flush()
+    stack = inspect.refresh(host, known.stack.lv)
+    for name in stack.of_kind(*names.WRITERS):
+        consumers.consume(host, stack, name)
+
+
+def _require_growth(service: Service, known: observed.Facts) -> None:
+    """See that no request may keep a device from growing."""
+    stack = known.stack
+    source = stack.tags.source
+    if source and stack.of_kind(*names.WRITERS) and not (
+            stack.has_path or stack.given_up):
+        raise exceptions.CannotExtend(
+            volume=stack.volume, node=service.node, lender=source.node)

@@ -153,6 +153,14 @@ class Server:
 
     # -- its disks ----------------------------------------------------------
 
+    def size(self, volume: str) -> int:
+        """How large QEMU shows a volume to the guest, in bytes."""
+        answer = json.loads(self.node.compute.virsh(
+            'qemu-monitor-command', self.id, '{"execute": "query-block"}'))
+        found, = (each for each in answer['return']
+                  if volume in each.get('qdev', ''))
+        return int(found['inserted']['image']['virtual-size'])
+
     def findings(self, *volumes: str) -> list[str]:
         """What its disks lack of what it said was flushed.
 

@@ -34,6 +34,7 @@ def make(number: int) -> Lab:
                backend={'volume_clear': 'none',
                         'dmclone_region_size_kib': 16,
                         'dmclone_max_copies': 8,
+                        'dmclone_online_extend': True,
                         'lab_gib': environment.gib()},
                default={'rpc_response_timeout': 100,
                         'backend_stats_polling_interval':

@@ -2,7 +2,9 @@
 """Servers that move, with all that Nova offers, and write all the time."""
 from __future__ import annotations
 
+from lab.compute.server import LIMIT
 from lab.guest import console
+from lab.processes import wait_for
 from tests.functional import environment
 from tests.nova import base
 
@@ -77,18 +79,23 @@ class VolumesTest(base.NovaTest):
     """A volume beside the root volume."""
 
     def test_plugged_in_elsewhere(self) -> None:
-        """Added on another node, removed and extended while it hydrates."""
+        """Added on another node, extended and removed while it hydrates."""
         server = self.server()
         volume = self.volume(2)
         self.lab.add_volume(server.id, volume)
         server.wait_flushed(disk='vdb')
+        size = server.size(volume)
+        self.lab.cinder('POST', f'/volumes/{volume}/action',
+                        {'os-extend': {'new_size': 2}})
+        self.lab.wait_volume(volume, 'in-use')
+        self.assertEqual(2, self.lab.volume(volume)['size'])
+        wait_for('the server to be shown the new size',
+                 lambda: server.size(volume) == 2 * size, LIMIT, 1)
+        server.wait_more('vdb')
         self.assertTrue(server.hydrating(volume))
         self.assert_intact(server, volume)
         self.lab.remove_volume(server.id, volume)
-        self.lab.cinder('POST', f'/volumes/{volume}/action',
-                        {'os-extend': {'new_size': 2}})
         self.lab.wait_volume(volume, 'available')
-        self.assertEqual(2, self.lab.volume(volume)['size'])
         self.assertTrue(server.hydrating(volume))
         server.press(console.NORMAL)
         self.lab.add_volume(server.id, volume)

@@ -98,7 +98,7 @@ class Api:
         took = self.cloud.clock.monotonic() - self.cloud.delayed - began
         # Nobody waits for these: they wait for a live migration, or a node.
         if process.alive and home and took > TIMEOUT and what not in (
-                'snapshot', 'revert'):
+                'snapshot', 'revert', 'extend'):
             raise truth_module.Violation(
                 'I8 slow', f'{what} took {took:.0f} s on {process.node.name}')
 
@@ -319,14 +319,28 @@ class Api:
             raise
 
     def extend(self) -> None:
-        row = self._begin('extend', 'extending')
-        size = row['size'] + 1
+        """``openstack volume set --size``, also of one that is in use."""
+        row = self.tables.volumes[self.volume]
+        if row['deleted'] or row['status'] not in ('available', 'in-use'):
+            raise Refused(f'extend: the volume is {row["status"]}')
+        row['status'], size = 'extending', row['size'] + 1
 
         def manager(process: cloud_module.Process) -> None:
             volumes.extend(process.service, self.volume, size)
             process.check_alive()
-            row.update(size=size, status='available')
-        self._reset_after('extend', manager, status='available')
+            row.update(size=size, status=self._idle)
+        try:
+            self.call('extend', manager)
+        except Refused:
+            if row['status'] == 'extending':
+                row['status'] = self._idle
+            raise
+
+    @property
+    def _idle(self) -> str:
+        """The status of the volume when nothing is done to it."""
+        return ('in-use' if self.tables.attachments_of(self.volume)
+                else 'available')
 
     def move(self, node: cloud_module.Node) -> None:
         """``openstack volume migrate`` of a volume nobody uses."""

@@ -89,6 +89,12 @@ BASE = {
     'unmanage': base('attach b, part a b, detach, unmanage, wait 500, '
                      'unmanage'),
     'extend': base('attach b, detach, extend'),
+    'extend used': base('attach b, fill, extend, fill, wait 3, extend, live a '
+                        'success, detach'),
+    'extend live': base('attach a, fill, live b success, fill, wait 3, '
+                        'detach', 'wait 3, extend'),
+    'extend cut': base('attach a, fill, snap, extend, fill, wait 30, detach, '
+                       'attach b, unsnap'),
     'migrate': base('migrate b, attach b'),
     'fill': base('attach b, wait 1, fill, wait 3, detach'),
     'served': base('attach b, detach, attach x, wait 3, detach'),

@@ -70,7 +70,7 @@ class SetupTestCase(unittest.TestCase):
 
     def test_files_below_the_prefix_exist(self) -> None:
         self.assertEqual({f'share/cinder-dmclone/{name}' for name in (
-            'dkms', 'grafana', 'mariadb', 'prometheus')},
+            'dkms', 'grafana', 'mariadb', 'nova', 'prometheus')},
                          {target for target, _ in prefix_files()})
         for _, source in prefix_files():
             self.assertTrue((ROOT / source).is_file(), source)

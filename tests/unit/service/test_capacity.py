@@ -15,10 +15,13 @@ from tests.unit.fake import cloud
 
 class PoolTest(base.CloudTestCase):
 
+    online_extend = False
+
     def pool(self, node: cloud.Node) -> dict[str, typing.Any]:
         configuration = mock.Mock(reserved_percentage=0,
                                   max_over_subscription_ratio=20.0,
-                                  target_ip_address='198.51.100.9')
+                                  target_ip_address='198.51.100.9',
+                                  dmclone_online_extend=self.online_extend)
         stats = capacity.Stats(node.service.world, configuration,
                                node.process.loop.attention)
         pool, = stats.get('1', None, None)['pools']
@@ -29,6 +32,12 @@ class PoolTest(base.CloudTestCase):
         pool = self.pool(node)
         return tuple(pool[f'dmclone_{what}']
                      for what in ('hydrating', 'lent', 'attention'))
+
+    def test_whether_cinder_lets_volumes_grow_that_are_in_use(self) -> None:
+        """Its schedulers know that of the pool."""
+        for wanted in (False, True):
+            self.online_extend = wanted
+            self.assertIs(wanted, self.pool(self.a)['online_extend_support'])
 
     def test_a_volume_that_moves(self) -> None:
         self.assertEqual((0, 0, 0), self.counts(self.a))

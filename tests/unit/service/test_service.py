@@ -22,9 +22,7 @@ from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
 from cinder_dmclone.service import volumes
 from cinder_dmclone.stack import inspect
-from cinder_dmclone import units
 from tests.unit import base
-from tests.unit.fake import cloud
 from tests.unit.fake import ports
 
 from cinder_dmclone import driver  # noqa: E402
@@ -168,64 +166,6 @@ class DeleteTest(base.CloudTestCase):
         self.assertRaises(exceptions.DeviceBusy,
                           volumes.delete, self.a.service, self.volume)
         self.assert_data(self.a, path)
-
-
-class ExtendTest(base.CloudTestCase):
-
-    def size(self, node: cloud.Node) -> units.Bytes:
-        lv = self.cloud.row(self.volume).lv
-        return node.group.volumes[names.data_lv(lv)].size
-
-    def extend(self, gib: int) -> None:
-        volumes.extend(self.cloud.home(self.volume).service, self.volume, gib)
-        self.cloud.db.update(self.volume, size=gib)
-
-    def test_at_rest(self) -> None:
-        self.extend(2)
-        self.assertEqual(units.Bytes.from_gib(2), self.size(self.a))
-        _, path = self.relocated()
-        self.cloud.settle()
-        self.assertEqual(units.Bytes.from_gib(2), self.size(self.b))
-        self.assert_settled()
-
-    def test_front_grows(self) -> None:
-        _, path = self.cloud.attach(self.volume, self.a)
-        self.extend(2)
-        found = self.a.mapper.mapped[path.rpartition('/')[2]]
-        self.assertEqual(units.Bytes.from_gib(2),
-                         found.table.length.to_bytes())
-
-    def test_while_hydrating(self) -> None:
-        _, path = self.relocated()
-        self.extend(2)
-        self.b.mapper.write(path, 12, 'behind the old end')
-        self.b.mapper.flush(path)
-        self.assert_data(self.b, path)
-        self.cloud.settle()
-        self.assertEqual('behind the old end',
-                         self.b.mapper.read(path, 12))
-        self.assert_settled()
-
-    def test_no_room(self) -> None:
-        self.assertRaises(exceptions.CommandFailed, self.extend, 1000)
-        self.assertEqual(units.Bytes.from_gib(1), self.size(self.a))
-
-    def test_an_open_offer_is_settled_first(self) -> None:
-        """H15: a copy of the old size must not be committed."""
-        def before(call: ports.Call) -> None:
-            if call.method == 'commit':
-                self.cloud.before = lambda call: None
-                self.a.kill()
-        self.cloud.before = before
-        attachment = self.cloud.reserve(self.volume)
-        self.assertRaises(ports.Killed, self.cloud.connect, self.volume,
-                          attachment, self.b)
-        self.cloud.restart()
-        self.extend(2)
-        self.assertIsNone(self.cloud.row(self.volume).offer)
-        self.cloud.forget(self.volume, attachment)
-        self.cloud.settle()
-        self.assert_unmoved()
 
 
 class RetypeTest(base.CloudTestCase):
