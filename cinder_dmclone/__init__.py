@@ -21,7 +21,7 @@ and never in a circle (``tests/unit/test_layers.py`` reads this map)::
     4 peers           the other nodes: what is said, and how
     4 database        the rows: read whole, changed by compare-and-swap only
     4 locks           one lock per volume and node, one per backend
-    4 events          who is told that a volume moves
+    4 events          who is told that a volume or a snapshot moves
 
     3 stack           the devices of one volume on this node
     2 ports           what the code below may touch: this node alone

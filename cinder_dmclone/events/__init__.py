@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is told that a volume moves: nobody, unless the operator wants it."""
+"""Who is told that something moves: nobody, unless the operator wants it."""

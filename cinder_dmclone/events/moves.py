@@ -10,13 +10,14 @@ import typing
 from oslo_log import log as logging
 
 from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 
 LOG = logging.getLogger(__name__)
 
 
 class What(enum.Enum):
-    """What has just become true in the volume's row."""
+    """What has just become true in the row of what moves."""
 
     START = 'start'
     END = 'end'
@@ -25,17 +26,24 @@ class What(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """One attempt to move a volume.
+    """One attempt to move a volume, or one of its snapshots.
 
-    :ivar generation: that the volume has afterwards, if it moves
+    :ivar generation: that it has afterwards, if it moves
     :ivar source: ``host@backend`` that it is on, or was on
     :ivar target: ``host@backend`` that it moves to
+    :ivar snapshot: None if it is the volume that moves
     """
 
     volume: VolumeId
     generation: int
     source: NodeName
     target: NodeName
+    snapshot: SnapshotId | None = None
+
+    def __str__(self) -> str:
+        """What moves, as a line of the log begins."""
+        return (f'Snapshot {self.snapshot}' if self.snapshot
+                else f'Volume {self.volume}')
 
 
 class Listener(typing.Protocol):
@@ -47,7 +55,7 @@ class Listener(typing.Protocol):
 
     def __call__(self, what: What, move: Move, reason: str) -> None:
         """
-        :param reason: why the volume stays, in words; empty if it does not
+        :param reason: why it stays, in words; empty if it does not
         """
 
 
@@ -67,5 +75,5 @@ class Moves:
             try:
                 listener(what, move, reason)
             except Exception:
-                LOG.exception('Volume %(volume)s: what became of its move '
-                              'could not be told.', {'volume': move.volume})
+                LOG.exception('%(moved)s: what became of its move could not '
+                              'be told.', {'moved': move})

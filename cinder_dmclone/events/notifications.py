@@ -2,7 +2,7 @@
 """Cinder's notifications about moves.
 
 Sending one waits for the message bus, for ever by default
-(``[oslo_messaging_notifications] retry``), and reads the volume from the
+(``[oslo_messaging_notifications] retry``), and reads what moves from the
 database. So a thread of their own sends them, one after the other; it lives
 as long as there are any. What it has not sent when the process ends is lost,
 as with all of Cinder's.
@@ -59,10 +59,9 @@ class Sender:
             return
         with self._guard:
             if len(self._waiting) >= MOST:
-                LOG.warning('Volume %(volume)s: no notification '
-                            '(%(what)s) is sent, %(most)s others wait.',
-                            {'volume': move.volume, 'what': what.value,
-                             'most': MOST})
+                LOG.warning('%(moved)s: no notification (%(what)s) is sent, '
+                            '%(most)s others wait.',
+                            {'moved': move, 'what': what.value, 'most': MOST})
                 return
             self._waiting.append((what, move, reason))
             if self._sending:
@@ -81,10 +80,9 @@ class Sender:
                 self._send(*waiting)
             except Exception as error:
                 what, move, _ = waiting
-                LOG.warning('Volume %(volume)s: no notification (%(what)s) '
-                            'is sent: %(error)s',
-                            {'volume': move.volume, 'what': what.value,
-                             'error': error})
+                LOG.warning('%(moved)s: no notification (%(what)s) is sent: '
+                            '%(error)s', {'moved': move, 'what': what.value,
+                                          'error': error})
 
     def _next(self) -> _Waiting | None:
         with self._guard:
@@ -95,14 +93,19 @@ class Sender:
 
     def _send(self, what: moves.What, move: moves.Move, reason: str) -> None:
         context = cinder_context.get_admin_context()
-        volume = objects.Volume.get_by_id(context, move.volume)
+        suffix = f'dmclone.relocate.{what.value}'
         more = {'source_host': move.source, 'target_host': move.target,
                 'generation': move.generation}
         if reason:
             more['reason'] = reason
-        volume_utils.notify_about_volume_usage(
-            context, volume, f'dmclone.relocate.{what.value}',
-            extra_usage_info=more, host=self._node)
+        if move.snapshot:
+            volume_utils.notify_about_snapshot_usage(
+                context, objects.Snapshot.get_by_id(context, move.snapshot),
+                suffix, extra_usage_info=more, host=self._node)
+        else:
+            volume_utils.notify_about_volume_usage(
+                context, objects.Volume.get_by_id(context, move.volume),
+                suffix, extra_usage_info=more, host=self._node)
 
 
 def _spawn(function: typing.Callable[[], None]) -> None:

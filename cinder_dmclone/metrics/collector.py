@@ -58,8 +58,8 @@ METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
         'How many writes wait at the gate of a copy until the volume is '
         'handed over.', _LV),
     'moves_total': (
-        'How many moves from this node have ended since cinder-volume was '
-        'started.', ('result',)),
+        'How many moves of volumes from this node have ended since '
+        'cinder-volume was started.', ('result',)),
 }
 _RESULTS = {moves.What.END: 'moved', moves.What.ERROR: 'withdrawn'}
 
@@ -68,7 +68,7 @@ Samples = dict[str, list[tuple[tuple[str, ...], float]]]
 
 
 class Count:
-    """How many moves have ended, and how, since this was made."""
+    """How many moves of volumes have ended, and how, since this was made."""
 
     def __init__(self) -> None:
         self.ended = dict.fromkeys(_RESULTS.values(), 0)
@@ -78,7 +78,7 @@ class Count:
     def __call__(self, what: moves.What, move: moves.Move,
                  reason: str) -> None:
         """A ``moves.Listener``."""
-        if what in _RESULTS:
+        if what in _RESULTS and not move.snapshot:
             with self._guard:
                 self.ended[_RESULTS[what]] += 1
 

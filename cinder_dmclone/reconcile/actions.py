@@ -109,7 +109,8 @@ def _rule_out(world: World, decision: Decision, known: Facts) -> None:
 @performs(Action.STAY)
 def _stay(world: World, decision: Decision, known: Facts) -> None:
     for tag in decision.snaps:
-        snapshot_move.withdraw(world, known.snapshots[tag.snapshot])
+        snapshot_move.withdraw(world, known.snapshots[tag.snapshot],
+                               decision.why)
 
 
 @performs(Action.ARRIVE)

@@ -29,6 +29,7 @@ from oslo_utils import excutils
 
 from cinder_dmclone.database.snapshots import SnapshotRow
 from cinder_dmclone import deadlines
+from cinder_dmclone.events import moves
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
@@ -90,16 +91,29 @@ def begin(world: World, row: SnapshotRow, stack: Stack,
     :raises DatabaseAway: the outcome is not known; it is settled later
     """
     row = world.snapshots.offer(row, Location(peer, LvUuid(str(uuid.uuid4()))))
+    _tell(world, row, moves.What.START)
     try:
         world.peers.ask(peer, _lend(world, row, stack, pinned, there))
     except exceptions.DatabaseAway:
         raise
-    except Exception:
+    except Exception as error:
         with excutils.save_and_reraise_exception():
-            _undo(world, row)
+            _undo(world, row, str(error))
     LOG.info('Snapshot %(snapshot)s is copied from %(here)s to %(there)s.',
              {'snapshot': row.id, 'here': row.at, 'there': row.offer})
     return row
+
+
+def _tell(world: World, row: SnapshotRow, what: moves.What,
+          reason: str = '') -> None:
+    """Tell whoever wants to know what the row has just come to say.
+
+    :param row: as it was while the copy was offered
+    """
+    assert row.record and row.at and row.offer
+    world.moves.tell(what, moves.Move(
+        row.volume, row.record.generation + 1, row.at.node, row.offer.node,
+        row.id), reason)
 
 
 def _lend(world: World, row: SnapshotRow, stack: Stack,
@@ -120,9 +134,9 @@ def _lend(world: World, row: SnapshotRow, stack: Stack,
         seconds=world.settings.budget * deadlines.PREPARE_PART)
 
 
-def _undo(world: World, row: SnapshotRow) -> None:
+def _undo(world: World, row: SnapshotRow, why: str) -> None:
     try:
-        withdraw(world, row)
+        withdraw(world, row, why)
     except exceptions.DMCloneException as error:
         LOG.warning('Snapshot %(snapshot)s: offer %(offer)s is left to the '
                     'reconciler: %(error)s', {
@@ -130,7 +144,7 @@ def _undo(world: World, row: SnapshotRow) -> None:
                         'error': error})
 
 
-def withdraw(world: World, row: SnapshotRow) -> None:
+def withdraw(world: World, row: SnapshotRow, why: str) -> None:
     """Let a snapshot stay where it is, if it has not arrived meanwhile.
 
     The loan and the copy end by themselves.
@@ -141,6 +155,7 @@ def withdraw(world: World, row: SnapshotRow) -> None:
     # Who was faster is found by the next look.
     with contextlib.suppress(exceptions.RowChanged):
         world.snapshots.withdraw(row)
+        _tell(world, row, moves.What.ERROR, why)
     for place in (row.at, row.offer):
         if place.node != world.settings.node:
             world.peers.notify(place.node, row.volume)
@@ -208,4 +223,5 @@ def arrive(world: World, row: SnapshotRow) -> None:
         LOG.info('Snapshot %(snapshot)s has moved from %(before)s to '
                  '%(here)s.', {'snapshot': row.id, 'before': row.at,
                                'here': row.offer})
+        _tell(world, row, moves.What.END)
     world.peers.notify(row.at.node, row.volume)

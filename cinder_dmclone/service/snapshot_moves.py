@@ -50,7 +50,8 @@ def _stay(service: Service, row: SnapshotRow,
         f'has been copied to {row.offer} is deleted.', gives_up=[],
         record=str(row.record))
     if _agreed(service, row, request, plan):
-        snapshot_move.withdraw(service.world, row)
+        snapshot_move.withdraw(service.world, row,
+                               'an operator lets it stay')
     return plan
 
 

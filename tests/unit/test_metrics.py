@@ -17,8 +17,10 @@ import prometheus_client
 from prometheus_client import parser
 
 from cinder_dmclone.cli import metrics as command
+from cinder_dmclone.events import moves
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import status
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.metrics import collector
 from cinder_dmclone.stack import state
 from tests.unit import base
@@ -186,6 +188,10 @@ class CountTest(base.CloudTestCase):
         self.assertEqual({'moved': 0, 'withdrawn': 1}, count.ended)
         self.cloud.fate = lambda message: ports.Fate.ARRIVES
         self.cloud.connect(self.volume, attachment, self.b)
+        # Those of snapshots are not among them.
+        count(moves.What.END, moves.Move(
+            self.volume, 2, self.a.name, self.b.name,
+            SnapshotId('snapshot')), '')
         self.assertEqual({'moved': 1, 'withdrawn': 1}, count.ended)
         registry = prometheus_client.CollectorRegistry()
         registry.register(collector.Collector(collector.Source(

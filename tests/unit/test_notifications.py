@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who wants to know is told that a volume moves, and that it does not."""
+"""Who wants to know is told that something moves, and that it does not."""
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import typing
 from unittest import mock
@@ -16,6 +17,7 @@ from cinder_dmclone.events import notifications
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
+from cinder_dmclone.relocation import snapshot_move
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.service import volumes
@@ -24,6 +26,7 @@ from tests.unit import base
 from tests.unit import migration
 from tests.unit.fake import cloud
 from tests.unit.fake import ports
+from tests.unit.service import test_snapshot_moves
 
 What = moves.What
 Heard = list[tuple[What, moves.Move, str]]
@@ -35,6 +38,17 @@ def listen(found: cloud.Cloud) -> Heard:
     for node in found.nodes.values():
         node.process.world.moves.listen(
             lambda *told: heard.append(told))
+    return heard
+
+
+def heard_after(found: cloud.Cloud) -> Heard:
+    """What the next processes tell."""
+    heard: Heard = []
+    with mock.patch.object(
+            moves.Moves, 'tell', lambda _, what, move, reason='':
+            heard.append((what, move, reason))):
+        found.restart()
+        found.settle()
     return heard
 
 
@@ -91,7 +105,7 @@ class RelocationTest(base.CloudTestCase):
         """The next process tells that the volume stays."""
         self.crash('offer')
         self.assertEqual([], self.heard)
-        (what, move, why), = self.heard_after()
+        (what, move, why), = heard_after(self.cloud)
         self.assertEqual((What.ERROR, self.move), (what, move))
         self.assertIn('nobody works on', why)
 
@@ -99,18 +113,8 @@ class RelocationTest(base.CloudTestCase):
         """Nobody tells: the row alone does."""
         self.crash('commit')
         self.assertEqual([What.START], [what for what, *_ in self.heard])
-        self.assertEqual([], self.heard_after())
+        self.assertEqual([], heard_after(self.cloud))
         self.assertEqual(self.b.name, self.cloud.row(self.volume).node)
-
-    def heard_after(self) -> Heard:
-        """What the next process tells."""
-        heard: Heard = []
-        with mock.patch.object(
-                moves.Moves, 'tell', lambda _, what, move, reason='':
-                heard.append((what, move, reason))):
-            self.cloud.restart()
-            self.cloud.settle()
-        return heard
 
     def crash(self, step: str) -> None:
         """Let a die when this change of the row has been made."""
@@ -177,6 +181,76 @@ class LiveMigrationTest(migration.MigrationTestCase):
         self.assertEqual([What.START, What.ERROR], self.whats())
 
 
+class SnapshotTest(test_snapshot_moves.MoveTestCase):
+    """A snapshot that moves from a to b; c has it moved."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.moves = moves.Move(self.volume, 2, self.a.name, self.b.name,
+                                self.snapshot)
+        self.heard = listen(self.cloud)
+
+    def test_it_is_told_when_it_is_true(self) -> None:
+        """By the node that has made it so: the end by the new one."""
+        rows = []
+        for node in self.a, self.b:
+            node.process.world.moves.listen(
+                lambda what, *_, at=node: rows.append(
+                    (what, at, self.found(self.snapshot))))
+        self.move()
+        self.assertEqual([(What.START, self.moves, '')], self.heard)
+        self.cloud.settle()
+        self.assertEqual([(What.START, self.moves, ''),
+                          (What.END, self.moves, '')], self.heard)
+        (start, old, offered), (end, new, moved) = rows
+        self.assertEqual((What.START, self.a, What.END, self.b),
+                         (start, old, end, new))
+        assert offered.offer
+        self.assertEqual((self.b.name, None),
+                         (offered.offer.node, moved.offer))
+        self.assertEqual(offered.offer, moved.at)
+
+    def test_a_copy_that_is_not_built(self) -> None:
+        self.fates('CopySnapshot', ports.Fate.LOST)
+        with self.assertRaises(exceptions.PeerRefused):
+            self.move()
+        (start, *_), (error, move, why) = self.heard
+        self.assertEqual((What.START, What.ERROR, self.moves),
+                         (start, error, move))
+        self.assertIn('did not answer', why)
+
+    def test_an_operator_lets_it_stay(self) -> None:
+        self.move()
+        self.move('a@dmclone')
+        self.cloud.settle()
+        self.assertEqual([What.START, What.ERROR],
+                         [what for what, *_ in self.heard])
+        self.assertEqual('an operator lets it stay', self.heard[-1][2])
+
+    def test_the_reconciler_lets_it_stay(self) -> None:
+        """Who had it moved has died between the offer and the request."""
+        def after(call: ports.Call) -> None:
+            if call.method == 'offer':
+                self.a.kill()
+        self.cloud.after = after
+        with self.assertRaises(exceptions.PeerUnreachable):
+            self.move()
+        self.cloud.after = lambda call: None
+        self.assertEqual([], self.heard)
+        (what, move, why), = heard_after(self.cloud)
+        self.assertEqual((What.ERROR, self.moves), (what, move))
+        self.assertIn('nobody makes', why)
+
+    def test_what_arrived_before_does_not_stay(self) -> None:
+        """Whoever takes it back too late tells nothing."""
+        self.move()
+        offered = self.found(self.snapshot)
+        self.cloud.settle()
+        snapshot_move.withdraw(self.a.process.world, offered, 'late')
+        self.assertEqual([What.START, What.END],
+                         [what for what, *_ in self.heard])
+
+
 class SenderTest(base.CloudTestCase):
     """What is sent, with Cinder's own functions."""
 
@@ -217,6 +291,24 @@ class SenderTest(base.CloudTestCase):
         self.assertNotIn('reason', start[1])
         self.assertEqual('it stays', error[1]['reason'])
         self.notifier.assert_called_with('volume', 'a@dmclone')
+
+    def test_what_is_sent_of_a_snapshot(self) -> None:
+        snapshot = self.cloud.db.snapshot(self.volume)
+        move = dataclasses.replace(self.move, snapshot=snapshot)
+        self.sender(What.END, move, '')
+        self.sender(What.ERROR, move, 'it stays')
+        end, error = self.send()
+        self.assertEqual(('snapshot.dmclone.relocate.end',
+                          'snapshot.dmclone.relocate.error'),
+                         (end[0], error[0]))
+        for name, value in (
+                ('snapshot_id', snapshot), ('volume_id', self.volume),
+                ('source_host', 'a@dmclone'), ('target_host', 'b@dmclone'),
+                ('generation', 2)):
+            self.assertEqual([value, value], [end[1][name], error[1][name]])
+        self.assertNotIn('reason', end[1])
+        self.assertEqual('it stays', error[1]['reason'])
+        self.notifier.assert_called_with('snapshot', 'a@dmclone')
 
     def test_a_backend_sends_them(self) -> None:
         with (mock.patch.object(wiring, 'make_host'),
