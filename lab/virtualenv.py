@@ -11,6 +11,8 @@ from lab import install
 from lab.processes import run
 
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
+# What a lab takes the checkout for.
+VERSION = '0.0.0'
 _SKIP = shutil.ignore_patterns(
     '.stestr', '.tox', '.venv', '__pycache__', 'build', 'dist',
     '*.egg-info')
@@ -52,24 +54,28 @@ def _copy_scripts(layer: pathlib.Path, path: pathlib.Path) -> None:
 
 
 def install_checkout(base: pathlib.Path, path: pathlib.Path,
-                     scratch: pathlib.Path) -> None:
-    """Install this checkout into the virtualenv as a packager would."""
-    _pip(base, scratch, '--python', str(path / 'bin/python'), 'install',
-         '--force-reinstall')
+                     scratch: pathlib.Path,
+                     checkout: pathlib.Path = CHECKOUT,
+                     version: str = VERSION) -> None:
+    """Install a checkout into the virtualenv as a packager would."""
+    _pip(base, scratch, checkout, version, '--python',
+         str(path / 'bin/python'), 'install', '--force-reinstall')
 
 
 def build_wheel(base: pathlib.Path, scratch: pathlib.Path) -> None:
     """Put the wheel of this checkout into the folder ``wheels``."""
-    _pip(base, scratch, 'wheel', '--wheel-dir', str(scratch / 'wheels'))
+    _pip(base, scratch, CHECKOUT, VERSION, 'wheel', '--wheel-dir',
+         str(scratch / 'wheels'))
 
 
-def _pip(base: pathlib.Path, scratch: pathlib.Path, *words: str) -> None:
+def _pip(base: pathlib.Path, scratch: pathlib.Path, checkout: pathlib.Path,
+         version: str, *words: str) -> None:
     # Built from a copy: a build writes into its source tree.
     source = scratch / 'source'
     shutil.rmtree(source, ignore_errors=True)
-    shutil.copytree(CHECKOUT, source, symlinks=True, ignore=_SKIP)
+    shutil.copytree(checkout, source, symlinks=True, ignore=_SKIP)
     # A lab needs neither git nor a history.
-    env = {**os.environ, 'PBR_VERSION': '0.0.0'}
+    env = {**os.environ, 'PBR_VERSION': version}
     run(str(base / 'bin/pip'), *words, '--quiet', '--no-deps',
         '--no-build-isolation', '--no-index', str(source), env=env)
     shutil.rmtree(source)

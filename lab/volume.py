@@ -72,6 +72,11 @@ class VolumeService(Daemon):
                    0o440)
         node.run(['sh', '-c', _INSTALL, 'sh', str(self._venv)])
 
+    def use(self, venv: pathlib.Path) -> None:
+        """Have another release of the driver; start() makes it so."""
+        self._venv = venv
+        self.install()
+
     def configure(self) -> None:
         """Write cinder.conf; start() makes it so."""
         self._write(CONF, self._driver)

@@ -22,8 +22,8 @@ if typing.TYPE_CHECKING:
 BLOCKS = base.GIB // 4096
 
 
-class MigrationTest(base.FunctionalTest):
-    """Attach on one node, migrate, and write where the server is."""
+class MigrationTestCase(base.FunctionalTest):
+    """A server, and what Nova does to have it somewhere else."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -84,6 +84,10 @@ class MigrationTest(base.FunctionalTest):
         self.close(old, server)
         self.detach(old)
         self.wait_complete(new.volume)
+
+
+class MigrationTest(MigrationTestCase):
+    """Attach on one node, migrate, and write where the server is."""
 
     def test_the_first_write_moves_the_volume(self) -> None:
         old, image, server = self.attached(self.node1)
