@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import threading
 import typing
 from unittest import mock
 
@@ -49,7 +50,30 @@ def engine() -> sa.Engine:
         with mock.patch.object(sa.pool, 'NullPool', sa.pool.QueuePool):
             _engine = connect(f'sqlite:///{_FILE}&uri=true')
         models.BASE.metadata.create_all(_engine)
+        _one_for_each_thread(_engine)
     return _engine
+
+
+def _one_for_each_thread(found: sa.Engine) -> None:
+    """Refuse a thread that needs a second connection while it has one.
+
+    So many threads wait for each other for ever where the pool is as large
+    (``max_pool_size`` and ``max_overflow`` in ``[database]``).
+    """
+    holders: dict[typing.Any, int] = {}
+
+    def checkout(connection: typing.Any, record: typing.Any,
+                 proxy: typing.Any) -> None:
+        thread = threading.get_ident()
+        if thread in holders.values():
+            raise AssertionError('a thread needs two connections at once')
+        holders[record] = thread
+
+    def checkin(connection: typing.Any, record: typing.Any) -> None:
+        holders.pop(record, None)
+
+    sa.event.listen(found, 'checkout', checkout)
+    sa.event.listen(found, 'checkin', checkin)
 
 
 def connect(url: str, **options: typing.Any) -> sa.Engine:
