@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lab import (account, births, chart, crowd, entry, exposure, figures,
-                 holes, hydrating, install, kernel, latency, peers, races,
-                 scheduling, virtualenv, writers)
+                 held, holes, hydrating, install, kernel, latency, peers,
+                 races, scheduling, virtualenv, writers)
 from lab.account import Cost
 from lab.figures import Aim, Figure
 from lab.lab import Lab
@@ -61,6 +61,8 @@ APART = {
     'servers': Apart("1, 4 and 8 servers that write at once, beside Cinder's "
                      'LVM driver', writers.measure,
                      lab={'beside': peers.BACKENDS}),
+    'held': Apart('connections, queues and statements of a node',
+                  held.measure),
     'latency': Apart('writes of a server while its volume moves',
                      latency.measure, latency.draw),
 }

@@ -19,6 +19,7 @@ NOVA_PORT = 8774
 PLACEMENT_PORT = 8778
 GATEWAY_PORT = 8786
 PASSWORD = 'lab'
+_RABBIT_BIN = '/usr/lib/rabbitmq/bin'
 _SERVE = pathlib.Path(__file__).with_name('serve.py')
 
 
@@ -165,7 +166,14 @@ class RabbitMQ(Service):
 
     def command(self) -> list[str]:
         # Not the wrapper in PATH, which changes to the rabbitmq user.
-        return ['/usr/lib/rabbitmq/bin/rabbitmq-server']
+        return [f'{_RABBIT_BIN}/rabbitmq-server']
+
+    def rows(self, what: str, *columns: str) -> list[list[str]]:
+        """What there is of ``connections``, ``channels``, ``consumers``."""
+        found = run(*self._network.argv(
+            f'{_RABBIT_BIN}/rabbitmqctl', '--quiet', '--no-table-headers',
+            f'list_{what}', *columns), env=self.environment())
+        return [line.split('\t') for line in found.stdout.splitlines()]
 
 
 class PythonService(Service):
