@@ -9,7 +9,8 @@ The pool is in use meanwhile, and nothing is reserved in it. A block that the
 tree on the disk leads to is written over only when no tree leads to it any
 more, and the tree of a volume that nobody writes stays as it is: if it is the
 same before and after, all that was read of it is of one moment. What is not
-on the disk yet the kernel counts all the same.
+on the disk yet the kernel counts all the same, but what was discarded and what
+was written may be as much: only a flush says that all of it is there.
 """
 
 from __future__ import annotations

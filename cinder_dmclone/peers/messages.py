@@ -107,6 +107,13 @@ class FindRoom(Request[Room]):
     size: units.Bytes
 
 
+@dataclasses.dataclass(frozen=True)
+class MakesThin(Request[bool]):
+    """Is the data of the copies thin that you make?"""
+
+    reads = True
+
+
 class LvState(enum.Enum):
     """What an LV is, as far as its node can tell."""
 

@@ -22,6 +22,7 @@ from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import chain
 from cinder_dmclone.relocation import lender
+from cinder_dmclone.stack import exports
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.world import World
@@ -30,11 +31,11 @@ LOG = logging.getLogger(__name__)
 
 
 def relocate(world: World, row: rows.Row, peer: NodeName,
-             purpose: rows.Purpose) -> str:
+             purpose: rows.Purpose) -> dict[str, typing.Any]:
     """Move a volume from this node to ``peer``; the caller holds its lock.
 
     :param peer: ``host@backend``
-    :returns: the path of the volume's front there
+    :returns: the connection info of the volume's front there
     :raises CannotRelocate, PeerUnreachable, PeerRefused, RowChanged: the
         volume is still here and usable, nothing is left behind that the
         reconciler does not clean up
@@ -47,14 +48,14 @@ def relocate(world: World, row: rows.Row, peer: NodeName,
     row = offer(world, row, peer, purpose)
     purpose = purpose.begun
     with undone(world, row):
-        if stack.data and stack.data.pool:
+        if stack.thin:
             # What it has not written so far the copy will not read.
             lender.seal(world, row, purpose, peer)
-        path = prepare_there(world, row, room, purpose)
+        info = prepare_there(world, row, room, purpose)
         lender.seal(world, row, purpose, peer)
         commit(world, row, room.pool, purpose)
     world.peers.notify(peer, row.id)
-    return path
+    return info
 
 
 @contextlib.contextmanager
@@ -92,11 +93,25 @@ def _tell(world: World, row: rows.Row, what: moves.What,
 
 
 def prepare_there(world: World, row: rows.Row, there: messages.Identity,
-                  purpose: rows.Purpose) -> str:
-    """Lend to the offered copy and have it built; the path of its front."""
+                  purpose: rows.Purpose) -> dict[str, typing.Any]:
+    """Lend to the offered copy and have it built.
+
+    :returns: the connection info of its front
+    """
     assert row.offer is not None
-    return world.peers.ask(row.offer.node,
-                           lend(world, row, there, purpose))
+    peer = row.offer.node
+    path = world.peers.ask(peer, lend(world, row, there, purpose))
+    return exports.local(path, purpose.server and _makes_thin(world, peer))
+
+
+def _makes_thin(world: World, peer: NodeName) -> bool:
+    try:
+        return world.peers.ask(peer, messages.MakesThin())
+    except exceptions.PeerRefused as error:
+        # Its release is older than the question.
+        LOG.info('What a server discards on %(peer)s stays there: %(error)s',
+                 {'peer': peer, 'error': error})
+        return False
 
 
 def lend(world: World, row: rows.Row, there: messages.Identity,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holes: what was never written of a thin LV need not be copied.
+"""Holes: what was never written of a thin LV, or discarded, is not copied.
 
 A copy is told of the holes of its lender before it is read or written, and
 before it hydrates. The kernel takes them for copied: nothing of them crosses
@@ -75,7 +75,7 @@ def here(host: Host, lv: LvUuid, copy: Location) -> list[Range]:
     """
     stack = inspect.refresh(host, lv)
     reason = ''
-    if stack.data is None or not stack.data.pool:
+    if not stack.thin:
         reason = f'LV {lv} is not thin'
     elif stack.tags.source or stack.assembled:
         reason = f'LV {lv} hydrates itself'

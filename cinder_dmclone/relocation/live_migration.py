@@ -24,6 +24,8 @@ claim the volume again.
 
 from __future__ import annotations
 
+import typing
+
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
@@ -38,12 +40,12 @@ from cinder_dmclone.world import World
 
 
 def offer(world: World, row: rows.Row, peer: NodeName,
-          purpose: rows.Purpose) -> str:
+          purpose: rows.Purpose) -> dict[str, typing.Any]:
     """Have a gated copy built on ``peer``; the caller holds the lock.
 
     A repeated request finds the offer and gets the same path.
 
-    :returns: the path of the copy's front
+    :returns: the connection info of the copy's front
     :raises CannotRelocate, PeerUnreachable, PeerRefused, RowChanged: nothing
         is left behind that the reconciler does not clean up
     """
@@ -62,10 +64,10 @@ def offer(world: World, row: rows.Row, peer: NodeName,
             'it is not, delete the attachment there (openstack volume '
             'attachment delete)')
     with coordinator.undone(world, row):
-        path = coordinator.prepare_there(world, row, there, purpose)
+        info = coordinator.prepare_there(world, row, there, purpose)
         # Ready before the server's first write has to wait for it.
         write_gate.prepare(world.host, inspect.refresh(world.host, row.lv))
-    return path
+    return info
 
 
 def hand_over(world: World, row: rows.Row, copy: Location,

@@ -64,6 +64,11 @@ def find_room(service: Service, request: messages.FindRoom) -> messages.Room:
     return messages.Room(**dataclasses.asdict(there), free=free, lacks=lacks)
 
 
+def makes_thin(service: Service, request: messages.MakesThin) -> bool:
+    """Whether what this node makes for data is thin."""
+    return bool(service.host.group.pool)
+
+
 def prepare(service: Service, request: messages.Prepare) -> str:
     """Build an offered copy; see ``relocation.borrower.prepare``."""
     service.require_group(request.group, 'to prepare a copy')
@@ -145,6 +150,7 @@ ANSWERS: dict[type[messages.AnyRequest],
     messages.Identify: identify,
     messages.Leave: migrate.leave,
     messages.Lend: births.lend,
+    messages.MakesThin: makes_thin,
     snapshot_messages.MoveSnapshot: snapshot_moves.move,
     messages.Notify: notify,
     messages.Prepare: prepare,

@@ -113,7 +113,7 @@ def _serve(service: Service, known: observed.Facts,
         if name not in stack.devices:
             live_migration.keep_here(service.world, row)
         consumers.consume(host, stack, name)
-        return exports.local(name.path)
+        return exports.local(name.path, stack.thin)
     name = names.local_io(stack.known_as)
     consumers.consume(host, stack, name)
     return exports.local(host.dm.link(str(name)))
@@ -172,7 +172,7 @@ def _relocate(service: Service, row: rows.Row,
         move = (live_migration.offer
                 if isinstance(purpose, rows.LiveMigration)
                 else coordinator.relocate)
-        return exports.local(move(service.world, row, peer, purpose))
+        return move(service.world, row, peer, purpose)
     except exceptions.HasToStay:
         raise  # it may be served all the same
     except exceptions.DMCloneException as error:

@@ -20,9 +20,15 @@ from cinder_dmclone.stack import state
 LOG = logging.getLogger(__name__)
 
 
-def local(path: str) -> dict[str, typing.Any]:
-    """Connection info of a device on this node (os-brick's LOCAL)."""
-    return {'driver_volume_type': 'local', 'data': {'device_path': path}}
+def local(path: str, thin: bool = False) -> dict[str, typing.Any]:
+    """Connection info of a device of a node (os-brick's LOCAL).
+
+    :param thin: whether what is discarded goes back to a pool. If not,
+        Cinder says what ``report_discard_supported`` does
+    """
+    discard = {'discard': True} if thin else {}
+    return {'driver_volume_type': 'local',
+            'data': {'device_path': path, **discard}}
 
 
 def export(host: Host, stack: state.Stack, volume_id: VolumeId,

@@ -99,6 +99,11 @@ class Stack:
         return self.tags.front.lv if self.tags.front else self.lv
 
     @property
+    def thin(self) -> bool:
+        """Whether the blocks of its data are a pool's."""
+        return bool(self.data and self.data.pool)
+
+    @property
     def borrows_here(self) -> bool:
         """Whether it hydrates from another LV of this node."""
         return self.tags.source is not None and self.tags.source.local

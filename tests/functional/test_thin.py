@@ -246,6 +246,53 @@ class HolesTest(ThinTestCase):
         self.assert_sparse(image, there, self.parts + 5)
         self.assert_takes(there, BLOCKS)
 
+    @environment.only_long
+    def test_what_a_server_discards(self) -> None:
+        """It goes back to the pool, and does not move.
+
+        While it hydrates it stays, and comes through the same device later.
+        """
+        part = (64 << 20) // 4096
+        volume = self.volume(self.node1)
+        at = self.attach(volume, self.node1)
+        kept, gone = self.image(), self.image()
+        self.assertIs(True, self._told(at).get('discard'))
+        kept.write(at, 0, part)
+        gone.write(at, part, part)
+        self.assert_takes(at, 2 * part)
+        self.assertEqual('', self._discard(at, part, part))
+        self.assert_takes(at, part)
+        self.assertEqual('', kept.blocks_difference(at))
+        self.assertEqual(part, self._not_zero(at))
+        self.detach(at)
+        at = self.attach_slowly(volume, self.node1, self.node2)
+        with self.node2.hold(at.path):
+            self.assertIs(True, self._told(at).get('discard'))
+            self.assertIn('not supported', self._discard(at, 0, part))
+            self.assert_hydrating(at)
+            self.assertEqual('', kept.blocks_difference(at))
+            self.release(at, self.node1)
+            self.wait_complete(volume)
+            self.assert_takes(at, part)
+            self.assertEqual('', kept.blocks_difference(at))
+            self.assertEqual('', self._discard(at, 0, part // 2))
+            self.assert_takes(at, part - part // 2)
+            self.assertEqual(part - part // 2, self._not_zero(at))
+
+    @staticmethod
+    def _discard(at: AttachedVolume, first: int, count: int) -> str:
+        """Discard blocks; why that is refused, or empty."""
+        result = at.node.run(
+            ['blkdiscard', '--force', '--offset', str(first * 4096),
+             '--length', str(count * 4096), at.path], check=False)
+        return result.stderr.strip() or (
+            f'status {result.code}' if result.code else '')
+
+    def _told(self, at: AttachedVolume) -> dict[str, typing.Any]:
+        """What Cinder has told Nova of the device."""
+        found = self.lab.cinder('GET', f'/attachments/{at.id}')
+        return dict(found['attachment']['connection_info'])
+
     def _sparse(self) -> tuple[str, base.Image]:
         """A detached volume on node 1, of which little was written."""
         volume = self.volume(self.node1)
@@ -265,9 +312,13 @@ class HolesTest(ThinTestCase):
         :param more: blocks beside those of ``_sparse``
         """
         self.assertEqual('', image.blocks_difference(at))
-        found = at.node.run(['python3', '-c', _NOT_ZERO, at.path],
-                            timeout=base.LONG_SECONDS).stdout
-        self.assertEqual(self.parts * self.part + more, int(found))
+        self.assertEqual(self.parts * self.part + more, self._not_zero(at))
+
+    @staticmethod
+    def _not_zero(at: AttachedVolume) -> int:
+        """How many blocks of it are not zero."""
+        return int(at.node.run(['python3', '-c', _NOT_ZERO, at.path],
+                               timeout=base.LONG_SECONDS).stdout)
 
     def assert_takes(self, at: AttachedVolume, blocks: int) -> None:
         """It takes so much of its pool."""

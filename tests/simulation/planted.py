@@ -28,6 +28,7 @@ from cinder_dmclone.service import connections
 from cinder_dmclone.service import images
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
+from cinder_dmclone.stack import exports
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import teardown
@@ -174,5 +175,5 @@ def _anywhere(self, row):
                                                   'prepare_there'))
 def _endless_prepare(world, row, room, purpose):
     request = coordinator.lend(world, row, room, purpose)
-    return world.peers.ask(row.offer.node,
-                           dataclasses.replace(request, seconds=90.0))
+    return exports.local(world.peers.ask(
+        row.offer.node, dataclasses.replace(request, seconds=90.0)))

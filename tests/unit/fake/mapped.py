@@ -38,6 +38,7 @@ class Mapped:
     often such were answered with an error, ``stuck`` how many reads wait
     below for a path. ``counts`` tells whether its I/O is counted from now on,
     which some hosts switch off, and ``counted`` whether the write was.
+    ``discards`` tells whether it takes any, as it was when it got its table.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Mapped:
     rejected: int = 0
     stuck: int = 0
     broken: status.Mode = status.Mode.RW
-    discards: bool = True
+    discards: bool = False
     counts: bool = False
     counted: bool = False
 

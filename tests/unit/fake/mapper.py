@@ -96,7 +96,16 @@ class Mapper:
                     self._node.complain(f'{name}: queued I/O failed')
                 found.path_failed = False
             found.table, found.readonly = new, readonly
-            found.discards = True
+        else:
+            return
+        self.mapped[name].discards = self._takes_discards(new)
+
+    def _takes_discards(self, new: table.Table) -> bool:
+        """``dm_table_supports_discards``: whether all that is below does."""
+        below = [self._by_devnum(devnum) for segment in new.segments
+                 for devnum in mapped.devices(segment.target) if devnum]
+        return not new.has(table.Error) and (new.has(table.Clone) or all(
+            found.discards for found in below if found))
 
     def _check_waiting(self, front: mapped.Mapped) -> None:
         target = front.target

@@ -153,11 +153,15 @@ class Group:
 
     def allocated(self, lv: lvm.LogicalVolume,
                   seconds: float) -> list[thin_map.Range]:
+        found = self.volumes[lv.name]
         if not lv.pool:
             raise ValueError('it is not thin')
+        # What is on the disk, and how much the kernel counts.
+        if len(found.durable) != len(found.blocks):
+            raise ValueError('it is being written')
         return [(units.Bytes(region * REGION),
                  units.Bytes((region + 1) * REGION))
-                for region in sorted(self.volumes[lv.name].blocks)]
+                for region in sorted(found.durable)]
 
     def create(self, name: str, size: units.Bytes,
                tags: typing.Iterable[str], metadata: bool = False) -> None:
