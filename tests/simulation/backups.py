@@ -51,7 +51,7 @@ class Reader(server.Server):
         """From now on it must not see less."""
         found = self.truth.read_copies(self.here, durable=False)
         self._least = [
-            region.values.index(value) for region, value
+            region.number(value) for region, value
             in zip(self.truth.regions, found, strict=True)]
 
     def look(self, number: int) -> bool:

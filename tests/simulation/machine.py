@@ -71,16 +71,29 @@ class Mapper(mapper.Mapper):
         self._fail(above[-1])
         return self.read_on(above, region)
 
-    def discard(self, path: str, region: int) -> None:
-        """A clone takes a discarded region for copied, if it lets it in."""
+    def discard(self, path: str, region: int) -> bool:
+        """Whether a discard gives something back to a pool.
+
+        A clone takes a discarded region for copied, if it lets it in. A gate
+        lets none through.
+        """
         found = self.mapped[path.rpartition('/')[2]]
-        while isinstance(found.target, table.Linear):
-            below = self._by_devnum(self._below(found, region)[0])
+        while found.discards and isinstance(found.target, table.Linear):
+            devnum, region = self._below(found, region)
+            below = self._by_devnum(devnum)
             if below is None:
-                return
+                return self._give_back(devnum, region)
             found = below
         if found.table.has(table.Clone) and found.discards:
             found.copied.add(region)
+        return False
+
+    def _give_back(self, devnum: str, region: int) -> bool:
+        lv = self._lv(devnum)
+        assert lv
+        if lv.pool:
+            lv.blocks.pop(region, None)
+        return bool(lv.pool)
 
     def _read(self, devnum: str, region: int) -> str:
         lv: storage.Volume | None = self._lv(devnum) if self.bad else None

@@ -224,6 +224,12 @@ class Nova:
                 self.scheduler.spawn(f'server on {server.node.host}',
                                      self._one, what, number)
 
+    def trim(self) -> None:
+        """Discard all, as a server does whose files are deleted."""
+        for number in range(len(self.truth.regions)):
+            if self.server and self.server.running:
+                self.server.discard(number)
+
     def trickle(self) -> None:
         """Write all, one after the other, over some time."""
         server = self.server

@@ -12,6 +12,7 @@ from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import holes
 from cinder_dmclone.stack import clones
+from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone import units
 from tests.simulation import mistakes
@@ -66,3 +67,9 @@ def _late(host, stack, format_=clones._format):
     host.dm.take_as_copied(
         str(names.clone(stack.lv)),
         [(units.Bytes(0), host.settings.least_region)])
+
+
+@bug('H12: a copy that is thin takes discards', (consumers, 'refuse_discards'),
+     where='story/thin trim')
+def _taken(host, stack):
+    """It would read zeros, and nothing of others."""

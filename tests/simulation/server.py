@@ -11,6 +11,7 @@ from cinder_dmclone import names
 from tests.simulation import leads
 from tests.simulation import truth as truth_module
 from tests.unit.fake import mapped
+from tests.unit.fake import storage
 
 if typing.TYPE_CHECKING:
     from tests.simulation import cloud as cloud_module
@@ -76,12 +77,15 @@ class Server:
             self.path, number, value))
         if done:
             self.truth.cloud.note(f'wrote {value}')
-            if not leads.is_volume(self.truth, self.here):
-                raise Violation(
-                    'I2 writer', f'a write was acknowledged on {self.here}, '
-                    f'{self.truth.owner} is the volume')
-            self.truth.wrote(number, value, self.node.name)
+            self._acknowledged('write', number, value)
         return done
+
+    def _acknowledged(self, what: str, number: int, value: str) -> None:
+        if not leads.is_volume(self.truth, self.here):
+            raise Violation(
+                'I2 writer', f'a {what} was acknowledged on {self.here}, '
+                f'{self.truth.owner} is the volume')
+        self.truth.wrote(number, value, self.node.name)
 
     def flush(self) -> bool:
         """Through a closed gate it is about nothing: none was written."""
@@ -93,8 +97,17 @@ class Server:
         return done
 
     def discard(self, number: int) -> bool:
-        """What it discards it may read as before, never as of others."""
-        return self._io(lambda: self.node.mapper.discard(self.path, number))
+        """It reads what it discards as before, or as zeros; never of others.
+
+        What goes back to a pool was written to the volume, as zeros.
+        """
+        given: list[bool] = []
+        done = self._io(lambda: given.append(
+            self.node.mapper.discard(self.path, number)))
+        if done and any(given):
+            self.truth.cloud.note(f'discarded {number}')
+            self._acknowledged('discard', number, storage.ZEROS)
+        return done
 
     def read(self, number: int) -> bool:
         found: list[str] = []

@@ -229,6 +229,9 @@ BASE = {
                        'wait 0, cut, wait 1, cut'),
     'thin thick': sparse('attach b, wait 30, detach, attach a, wait 3',
                          thin=('a',)),
+    'thin trim': sparse('attach a, fill, trim, cut, trim, flush, wait 30, '
+                        'fill, trim, detach, attach b, trim, wait 30, trim, '
+                        'detach, attach a, fill, wait 3, detach'),
     'forget': base('stray a, attach b, part a b, stray b, forget_all a, '
                    'forget_all b, detach, migrate a, forget_all b, snap, '
                    'attach b, forget_all a'),

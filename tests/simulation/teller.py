@@ -79,6 +79,9 @@ class Teller:
     def _fill(self) -> None:
         self.first.fill()
 
+    def _trim(self) -> None:
+        self.first.trim()
+
     def _trickle(self) -> None:
         self.first.trickle()
 

@@ -49,6 +49,13 @@ class Region:
     last: int = 0
     floor: int = 0
 
+    def number(self, value: str) -> int:
+        """Which write has made it; of zeros, the last that may have.
+
+        All others are made once.
+        """
+        return len(self.values) - 1 - self.values[::-1].index(value)
+
 
 class Truth:
     """What is known about the data of one volume."""
@@ -209,7 +216,7 @@ class Truth:
             self.check(number, value, who, missing=region.last - begun)
         else:
             self.check(number, value, who)
-            region.last = region.values.index(value)
+            region.last = region.number(value)
 
     def power_cut(self, node: str) -> None:
         """Writes that were made there since the last flush may be gone."""
@@ -226,7 +233,7 @@ class Truth:
         if value not in region.values:
             raise Violation('I6 foreign', f'{who}: region {number} has '
                             f'{value!r}, which was never written to it')
-        found = region.values.index(value)
+        found = region.number(value)
         if found < region.floor - missing:
             raise Violation('I1 lost', f'{who}: region {number} has {value}, '
                             f'{region.values[region.floor]} was flushed')
