@@ -72,12 +72,16 @@ AnyRequest = Request[typing.Any]
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """Who a borrower is, full or not; ``block`` as in ``Lent``."""
+    """Who a borrower is, full or not; ``block`` as in ``Lent``.
+
+    :ivar thin: whether the copies are thin that it makes
+    """
 
     pool: str
     group: GroupUuid
     block: int
     initiator: str
+    thin: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,13 +109,6 @@ class FindRoom(Request[Room]):
     reads = True
 
     size: units.Bytes
-
-
-@dataclasses.dataclass(frozen=True)
-class MakesThin(Request[bool]):
-    """Is the data of the copies thin that you make?"""
-
-    reads = True
 
 
 class LvState(enum.Enum):

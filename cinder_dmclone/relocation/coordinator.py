@@ -99,19 +99,9 @@ def prepare_there(world: World, row: rows.Row, there: messages.Identity,
     :returns: the connection info of its front
     """
     assert row.offer is not None
-    peer = row.offer.node
-    path = world.peers.ask(peer, lend(world, row, there, purpose))
-    return exports.local(path, purpose.server and _makes_thin(world, peer))
-
-
-def _makes_thin(world: World, peer: NodeName) -> bool:
-    try:
-        return world.peers.ask(peer, messages.MakesThin())
-    except exceptions.PeerRefused as error:
-        # Its release is older than the question.
-        LOG.info('What a server discards on %(peer)s stays there: %(error)s',
-                 {'peer': peer, 'error': error})
-        return False
+    path = world.peers.ask(row.offer.node,
+                           lend(world, row, there, purpose))
+    return exports.local(path, there.thin)
 
 
 def lend(world: World, row: rows.Row, there: messages.Identity,

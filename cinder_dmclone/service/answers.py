@@ -64,11 +64,6 @@ def find_room(service: Service, request: messages.FindRoom) -> messages.Room:
     return messages.Room(**dataclasses.asdict(there), free=free, lacks=lacks)
 
 
-def makes_thin(service: Service, request: messages.MakesThin) -> bool:
-    """Whether what this node makes for data is thin."""
-    return bool(service.host.group.pool)
-
-
 def prepare(service: Service, request: messages.Prepare) -> str:
     """Build an offered copy; see ``relocation.borrower.prepare``."""
     service.require_group(request.group, 'to prepare a copy')
@@ -126,7 +121,7 @@ def notify(service: Service, request: messages.Notify) -> None:
 def _identity(service: Service, report: lvm.Report) -> messages.Identity:
     return messages.Identity(
         pool=service.world.settings.pool, group=report.uuid,
-        block=report.block_size,
+        block=report.block_size, thin=bool(service.host.group.pool),
         initiator=service.host.initiator.name())
 
 
@@ -150,7 +145,6 @@ ANSWERS: dict[type[messages.AnyRequest],
     messages.Identify: identify,
     messages.Leave: migrate.leave,
     messages.Lend: births.lend,
-    messages.MakesThin: makes_thin,
     snapshot_messages.MoveSnapshot: snapshot_moves.move,
     messages.Notify: notify,
     messages.Prepare: prepare,

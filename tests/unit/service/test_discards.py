@@ -4,14 +4,9 @@
 from __future__ import annotations
 
 import typing
-from unittest import mock
 
-from cinder_dmclone.peers import messages
-from cinder_dmclone.service import answers
 from cinder_dmclone.service import connections
-from cinder_dmclone.service import migrate
 from tests.unit.fake import cloud
-from tests.unit.fake import ports
 from tests.unit import test_thin
 
 
@@ -82,24 +77,3 @@ class DiscardsTest(test_thin.ThinCase):
         self.assertFalse(self.discards(path))
         self.cloud.settle()
         self.assertTrue(self.discards(path))
-
-    def test_a_peer_of_an_older_release(self) -> None:
-        """It does not know the question."""
-        older = {kind: function for kind, function in answers.ANSWERS.items()
-                 if kind is not messages.MakesThin}
-        with mock.patch.dict(answers.ANSWERS, older, clear=True):
-            self.assertNotIn('discard', self.connect(self.b))
-        self.assertEqual(self.b.name, self.cloud.row(self.volume).node)
-
-    def test_a_node_that_no_server_goes_to_is_not_asked(self) -> None:
-        asked = []
-
-        def fate(message: ports.Message) -> ports.Fate:
-            asked.append(message.request)
-            return ports.Fate.ARRIVES
-        self.cloud.fate = fate
-        self.cloud.db.update(self.volume, migration_status='migrating')
-        self.assertTrue(migrate.migrate(
-            self.a.service, self.volume, f'{self.b.name}#{cloud.POOL}'))
-        self.assertIn('Prepare', asked)
-        self.assertNotIn('MakesThin', asked)
