@@ -46,9 +46,9 @@ dmclone_opts = [
         help='Size in KiB of the regions in which a volume is copied from '
              'another node; a power of two. A write of a part of a region '
              'that has not arrived yet waits for the rest of it. Large reads '
-             'and writes are split into regions. They are larger where the '
-             'volume would have too many, and at least 64 KiB in copies on '
-             'the same node.'),
+             'and writes are split into regions. Regions are larger where '
+             'the volume would have too many, and at least 64 KiB in copies '
+             'on the same node.'),
     cfg.IntOpt(
         'dmclone_hydration_threshold_mib', default=16, min=1, max=1024,
         help='How many MiB are under way from the lender at most while a '

@@ -59,7 +59,7 @@ ROWS = {'reads': Kind('randread', 'read', '4k', _BLOCKS),
         'writes': Kind('randwrite', 'write', '4k', _BLOCKS),
         'large writes': Kind('write', 'write', '1m', _MIBS)}
 # What each size of regions is compared with.
-_USUAL = 64
+_BASE = 64
 # As the article has it that proposed dm-clone for this; its shares of a bare
 # LV are the aims.
 _FIO = ('--ioengine=libaio', '--sync=1', '--invalidate=1', '--iodepth=1')
@@ -130,10 +130,10 @@ class Found:
 
 
 def cases(media: Sequence[str], quick: bool) -> list[Case]:
-    """What is measured; quickly each medium with one size of regions."""
+    """What is measured; quickly most sizes of regions on one medium only."""
     if quick:
         return [Case(medium, region) for medium in media
-                for region in REGIONS if region == _USUAL or medium == SAME]
+                for region in REGIONS if region == _BASE or medium == SAME]
     return [Case(medium, region) for medium in media for region in REGIONS]
 
 
@@ -273,15 +273,15 @@ def made_of(found: Found) -> list[Figure]:
     """A ratio of each row to the bare LV beside it, and of each rate."""
     return [*(_ratio(name, what, rows)
               for (name, what), rows in sorted(found.rows.items())),
-            *(_by_usual(case, found.rates) for case in found.rates
-              if case.region != _USUAL)]
+            *(_by_base(case, found.rates) for case in found.rates
+              if case.region != _BASE)]
 
 
-def _by_usual(case: Case, rates: dict[Case, list[float]]) -> Figure:
-    usual = Case(case.medium, _USUAL)
+def _by_base(case: Case, rates: dict[Case, list[float]]) -> Figure:
+    base = Case(case.medium, _BASE)
     return figures.ratio(
-        f'hydration, {case}', str(case), str(usual),
-        {str(one): rates[one] for one in (case, usual)}, _MIBS)
+        f'hydration, {case}', str(case), str(base),
+        {str(one): rates[one] for one in (case, base)}, _MIBS)
 
 
 def _ratio(name: str, what: str, rows: Sequence[Row]) -> Figure:

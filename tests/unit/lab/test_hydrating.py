@@ -78,7 +78,7 @@ class FiguresTest(unittest.TestCase):
         self.assertFalse(figure.missed)
         self.assertIsNone(self.value(f'writes, {REST}').aim)
 
-    def test_rates_are_compared_with_the_usual_size(self) -> None:
+    def test_rates_are_compared_with_those_of_64_kib(self) -> None:
         figure = self.value('hydration, same disk, 4 KiB')
         self.assertEqual([0.5, 0.5, 0.9], figure.pairs())
         self.assertFalse([one for one in self.found
