@@ -23,6 +23,7 @@ from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
+from cinder_dmclone.stack import teardown
 from cinder_dmclone.sysfs import sessions
 from cinder_dmclone import units
 
@@ -265,32 +266,28 @@ def reconnect(host: Host, stack: Stack, queue: bool = True) -> bool:
     assert source is not None
     if queue:
         wait_again(host, stack)
-    if source.local:
-        path = _path(host, stack)
-        assert path is not None
-        _lead_to(host, stack, path, queue)
-        return True
-    disk = stack.disk or host.initiator.relogin(
-        source.iqn, source.portal, deadlines.LOGIN_SECONDS)
-    if disk.state != sessions.LOGGED_IN:
-        return False
-    host.initiator.verify(_recorded(source), disk)
-    _lead_to(host, stack, disk.devnum, queue)
-    return True
-
-
-def _lead_to(host: Host, stack: Stack, path: str, queue: bool) -> None:
-    """Have what the source lets wait go on to its lender."""
+    if not source.local:
+        disk = stack.disk or host.initiator.relogin(
+            source.iqn, source.portal, deadlines.LOGIN_SECONDS)
+        if disk.state != sessions.LOGGED_IN:
+            return False
+        host.initiator.verify(_recorded(source), disk)
+        stack = dataclasses.replace(stack, disk=disk)
+    path = _path(host, stack)
+    assert path is not None
     if stack.source and path in stack.source.paths:
         host.dm.message(str(names.source(stack.lv)), 'reinstate_path', path)
     else:
         _apply_source(host, stack, path, queue)
+    return True
 
 
 def wait_again(host: Host, stack: Stack) -> None:
     """Let I/O wait while the lender is away, which would fail.
 
-    So a copy is left that only lent, or by a teardown that did not end.
+    So a copy is left that only lent, by a teardown that did not end, or by
+    giving up: ``consumers.let_wait`` cannot undo that, it needs a source that
+    leads to the lender.
     """
     if not stack.queues:
         _apply_source(host, stack, _path(host, stack))
@@ -330,8 +327,7 @@ def swap(host: Host, stack: Stack) -> None:
         # A read that waits in the session comes back to the source only
         # when the session ends; nothing is needed from the lender.
         host.initiator.logout(stack.iqn)
-    if names.source(stack.lv) in stack.devices and not (
-            _never_waits(host, stack) or stack.given_up):
+    if stack.may_wait:
         # Also if it was about to be given up: what is read is here by now.
         wanted = dataclasses.replace(stack.tags, lost=None)
         _apply_source(host, dataclasses.replace(stack, tags=wanted),
@@ -359,11 +355,7 @@ def give_up(host: Host, stack: Stack) -> None:
     (``hydrate_bio_region`` in dm-clone-target.c). Nothing is copied by itself:
     a copy that fails is tried again without a pause.
     """
-    clone, source = names.clone(stack.lv), names.source(stack.lv)
-    host.dm.message(str(clone), 'disable_hydration')
-    if stack.device(source) and stack.devices[source].table.has(
-            table.Multipath):
-        host.dm.message(str(source), 'fail_if_no_path')
+    teardown.quiesce(host, stack)
     if stack.iqn:
         # What waits in the session ends with it.
         host.initiator.disconnect(stack.iqn)

@@ -76,11 +76,8 @@ def let_wait(host: Host, stack: state.Stack) -> None:
     They fail where all readers were elsewhere. That must be over when the
     device is there: Nova formats an encrypted volume whose first read fails.
     """
-    name = names.source(stack.lv)
-    source = stack.device(name)
-    if source and source.table.has(table.Multipath) and (
-            not source.table.queues):
-        host.dm.message(str(name), 'queue_if_no_path')
+    if stack.may_wait and not stack.queues:
+        host.dm.message(str(names.source(stack.lv)), 'queue_if_no_path')
 
 
 def drop(host: Host, stack: state.Stack, name: names.DeviceName) -> None:

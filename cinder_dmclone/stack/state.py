@@ -123,14 +123,17 @@ class Stack:
     @property
     def never_waits(self) -> bool:
         """Whether it reads of a lender on this node that is never away."""
-        source = self.devices.get(names.source(self.lv))
-        return source is not None and source.table.has(table.Linear)
+        return self._maps_to(names.source(self.lv), table.Linear)
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether what it reads of may be away: I/O waits then, or fails."""
+        return self._maps_to(names.source(self.lv), table.Multipath)
 
     @property
     def given_up(self) -> bool:
         """Whether reads of what has not arrived fail, and always will."""
-        source = self.devices.get(names.source(self.lv))
-        return source is not None and source.table.has(table.Error)
+        return self._maps_to(names.source(self.lv), table.Error)
 
     @property
     def served_only(self) -> bool:
@@ -201,19 +204,22 @@ class Stack:
     @property
     def writes_pass(self) -> bool:
         """Whether the gate is open, though a front may still lead to it."""
-        sluice = self.devices.get(names.sluice(self.lv))
-        return (sluice is not None and sluice.table.has(table.Linear)
+        return (self._maps_to(names.sluice(self.lv), table.Linear)
                 and not self.alarmed)
 
     def gated(self, name: names.DeviceName) -> bool:
         """Whether writes to a front wait."""
-        found = self.devices.get(name)
-        return found is not None and found.table.has(table.Gate)
+        return self._maps_to(name, table.Gate)
 
     def fenced(self, name: names.DeviceName) -> bool:
         """Whether a front answers with errors only."""
+        return self._maps_to(name, table.Error)
+
+    def _maps_to(self, name: names.DeviceName,
+                 kind: type[table.Target]) -> bool:
+        """Whether there is such a device, with this kind of target."""
         found = self.devices.get(name)
-        return found is not None and found.table.has(table.Error)
+        return found is not None and found.table.has(kind)
 
     @property
     def in_flight(self) -> bool:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import typing
 
 from cinder_dmclone import exceptions
-from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
 from cinder_dmclone.stack import consumers
@@ -20,12 +19,10 @@ def quiesce(host: Host, stack: Stack) -> None:
     In the other order failed copies are retried without pause, and a removal
     waits for ever for copies that are queued in the source.
     """
-    clone, name = names.clone(stack.lv), names.source(stack.lv)
-    if clone in stack.devices:
-        host.dm.message(str(clone), 'disable_hydration')
-    source = stack.device(name)
-    if source and source.table.has(table.Multipath):
-        host.dm.message(str(name), 'fail_if_no_path')
+    if stack.assembled:
+        host.dm.message(str(names.clone(stack.lv)), 'disable_hydration')
+    if stack.may_wait:
+        host.dm.message(str(names.source(stack.lv)), 'fail_if_no_path')
 
 
 def dismantle(host: Host, stack: Stack) -> None:
