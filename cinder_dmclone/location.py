@@ -24,6 +24,24 @@ LvUuid = typing.NewType('LvUuid', str)
 GroupUuid = typing.NewType('GroupUuid', str)
 
 
+def host_of(node: NodeName) -> str:
+    """By what name Nova and connectors know a node."""
+    return node.partition('@')[0]
+
+
+def backend_of(node: NodeName) -> str:
+    """The name of a node's backend; its peers have the same."""
+    return node.partition('@')[2]
+
+
+def foreign(other: NodeName, node: NodeName) -> bool:
+    """Whether something on another node is none of this one's backend.
+
+    What has no node is nobody's yet.
+    """
+    return bool(other) and backend_of(other) != backend_of(node)
+
+
 @dataclasses.dataclass(frozen=True)
 class Location:
     """An LV on a node."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from cinder_dmclone.location import backend_of
+from cinder_dmclone.location import host_of
 from cinder_dmclone.location import NodeName
 from cinder_dmclone import names
 from cinder_dmclone import units
@@ -35,11 +37,11 @@ class Settings:
     @property
     def host(self) -> str:
         """This node's name as connectors give it."""
-        return self.node.partition('@')[0]
+        return host_of(self.node)
 
     @property
     def backend(self) -> str:
-        return self.node.partition('@')[2]
+        return backend_of(self.node)
 
     def credentials(self, iqn: str,
                     initiator: str = '') -> tuple[str, str]:

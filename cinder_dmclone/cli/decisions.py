@@ -21,6 +21,7 @@ from cinder_dmclone.cli.errors import fail
 from cinder_dmclone.database import changes
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import foreign
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import SnapshotId
@@ -28,7 +29,6 @@ from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.snapshot_messages import MoveSnapshot
-from cinder_dmclone.reconcile import observed
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.world import World
 
@@ -103,7 +103,7 @@ def _find(volume: VolumeId,
     if row.unreadable:
         raise CannotAsk(f'volume {volume}: {row.unreadable}')
     for world in worlds:
-        if row.node and not observed.foreign(row, world.settings.node):
+        if row.node and not foreign(row.node, world.settings.node):
             return world, row
     raise CannotAsk(f'volume {volume} is on {row.node or "no node"}, of which '
                     'backend this node is none')
@@ -149,10 +149,10 @@ def _move_snapshot(arguments: argparse.Namespace,
         raise CannotAsk(f'snapshot {row.id} is on no node')
     node = row.at.node
     for world in worlds:
-        backend = world.settings.backend
-        if node.partition('@')[2] == backend:
-            peer = NodeName(arguments.node if '@' in arguments.node
-                            else f'{arguments.node}@{backend}')
+        if not foreign(node, world.settings.node):
+            peer = NodeName(
+                arguments.node if '@' in arguments.node
+                else f'{arguments.node}@{world.settings.backend}')
             return world, node, lambda record: MoveSnapshot(
                 row.volume, row.id, peer, record)
     raise CannotAsk(f'snapshot {row.id} is on {node}, of which backend this '

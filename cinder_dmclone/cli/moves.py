@@ -7,8 +7,8 @@ import typing
 
 from cinder_dmclone.database import rows
 from cinder_dmclone.database.snapshots import SnapshotRow
+from cinder_dmclone.location import foreign
 from cinder_dmclone.location import NodeName
-from cinder_dmclone.reconcile import observed
 from cinder_dmclone.world import World
 
 
@@ -18,18 +18,19 @@ def look(world: World) -> list[rows.Row]:
     :raises DatabaseSilent: if the database does not answer
     """
     return sorted((row for row in world.rows.moving()
-                   if not observed.foreign(row, world.settings.node)),
+                   if not foreign(row.node, world.settings.node)),
                   key=lambda row: (row.node, row.id))
 
 
 def snapshots(world: World) -> list[SnapshotRow]:
     """The rows of all snapshots of this backend that are to move.
 
+    Those that cannot be read may be of another one, too.
+
     :raises DatabaseSilent: if the database does not answer
     """
     return sorted((row for row in world.snapshots.moving()
-                   if row.unreadable
-                   or _node(row).partition('@')[2] == world.settings.backend),
+                   if not foreign(_node(row), world.settings.node)),
                   key=lambda row: (_node(row), row.id))
 
 

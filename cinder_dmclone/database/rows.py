@@ -15,6 +15,7 @@ from oslo_serialization import jsonutils
 from cinder_dmclone.database.provider_id import ProviderId
 from cinder_dmclone.database import record
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import host_of
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
@@ -176,10 +177,10 @@ class Row(record.Recorded):
         Of the server that has the volume here: one connected where the offer
         points, or one whose connector the manager has not written down yet.
         """
-        here = self.connected_at(self.node.partition('@')[0])
+        here = self.connected_at(host_of(self.node))
         if not self.offer or not here or self.offer.node == self.node:
             return None
-        there = self.connected_at(self.offer.node.partition('@')[0])
+        there = self.connected_at(host_of(self.offer.node))
         waiting = (a for a in self.attachments
                    if not a.connected and a.instance == here[0].instance)
         return next(iter((*there, *waiting)), None)

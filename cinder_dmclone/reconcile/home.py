@@ -6,6 +6,7 @@ from __future__ import annotations
 from cinder.objects.fields import VolumeStatus
 
 from cinder_dmclone.database import rows
+from cinder_dmclone.location import host_of
 from cinder_dmclone import names
 from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.reconcile import decision
@@ -183,7 +184,7 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     the connector only after the driver has answered
     (``VolumeManager._connection_create``). So does it the export.
     """
-    stack, host = facts.stack, facts.node.partition('@')[0]
+    stack, host = facts.stack, host_of(facts.node)
     front = names.front(host, stack.known_as)
     make, drop = set(), set()
     if row.connected_at(host):

@@ -9,6 +9,7 @@ import typing
 
 from cinder_dmclone.database import rows
 from cinder_dmclone.database.snapshots import SnapshotRow
+from cinder_dmclone.location import foreign
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import SnapshotId
@@ -104,7 +105,7 @@ class Facts:
 
     def foreign(self, row: rows.Row) -> bool:
         """Whether a volume is one of another backend."""
-        return foreign(row, self.node)
+        return foreign(row.node, self.node)
 
 
 def no_answers() -> dict[str, typing.Any]:
@@ -126,7 +127,7 @@ class Rows:
         self._found: dict[Location | VolumeId, list[rows.Row]] = (
             collections.defaultdict(list))
         for row in found:
-            if foreign(row, node):
+            if foreign(row.node, node):
                 row = dataclasses.replace(row, provider_id=None)
             keys: set[Location | VolumeId] = {row.id}
             keys.update(place for place in _concerned(row) if place)
@@ -160,15 +161,6 @@ class Rows:
                   *map(SnapshotId, stack.borrowers))
         return {snapshot: self._snapshots[snapshot] for snapshot in wanted
                 if snapshot in self._snapshots}
-
-
-def foreign(row: rows.Row, node: NodeName) -> bool:
-    """Whether a row is of another backend than a node's.
-
-    One without a host is nobody's yet.
-    """
-    return bool(row.node) and (
-        row.node.partition('@')[2] != node.partition('@')[2])
 
 
 def _concerned(row: rows.Row) -> tuple[Location | None, ...]:

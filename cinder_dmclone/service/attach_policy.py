@@ -8,6 +8,7 @@ import enum
 import typing
 
 from cinder_dmclone.database import rows
+from cinder_dmclone.location import host_of
 from cinder_dmclone.location import NodeName
 
 
@@ -189,11 +190,11 @@ def _own_service(row: rows.Row, misnamed: NodeName, host: str) -> bool:
     A server's disk is made anew from an image like this. With
     ``backend_host`` Cinder's own connectors have another name than the node.
     """
-    return misnamed.partition('@')[0] == host and _busy(row) is not None
+    return host_of(misnamed) == host and _busy(row) is not None
 
 
 def _two_names(asking: str | None, misnamed: NodeName) -> str:
-    name = misnamed.partition('@')[0]
+    name = host_of(misnamed)
     return (f'a server on host {asking} asks for it, whose iSCSI initiator is '
             f'that of node {misnamed}. One host has two names: make host in '
             f'[DEFAULT] of nova.conf ({asking} now) and host in [DEFAULT] of '

@@ -6,6 +6,7 @@ from __future__ import annotations
 from cinder_dmclone.database import rows
 from cinder_dmclone.database.snapshots import SnapshotRow
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import foreign
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
@@ -52,7 +53,7 @@ def _bear(service: Service, volume_id: VolumeId, source: rows.Row,
     with service.locked(volume_id):
         row = service.row(volume_id)
         service.require_home(row)
-        if lender.partition('@')[2] != world.settings.backend:
+        if not lender or foreign(lender, service.node):
             raise exceptions.CannotBear(
                 volume=volume_id, node=service.node,
                 reason=f'its source is on {lender or "no node"}, which is '

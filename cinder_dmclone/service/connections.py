@@ -13,6 +13,7 @@ from oslo_log import log as logging
 from cinder_dmclone.database import rows
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import host_of
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
@@ -255,7 +256,7 @@ def _end_offer(service: Service, row: rows.Row, stack: state.Stack,
     world, host = service.world, service.world.settings.host
     copy, attachment = row.offer, row.migration
     assert copy is not None
-    there = copy.node.partition('@')[0]
+    there = host_of(copy.node)
     asking = (connector or {}).get('host')
     if asking == there and len(row.connected_at(there)) > 1:
         # One that Nova asked for and got no answer; it asked again.

@@ -8,6 +8,7 @@ import typing
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import foreign
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import messages
@@ -26,8 +27,8 @@ def migrate(service: Service, volume_id: VolumeId, host: str) -> bool:
     :returns: False if ``host`` is no peer; nothing was done then
     """
     world, peer = service.world, NodeName(host.partition('#')[0])
-    if (peer.partition('@')[2] != world.settings.backend
-            or peer == service.node or not world.peers.is_up(peer)):
+    if (foreign(peer, service.node) or peer == service.node
+            or not world.peers.is_up(peer)):
         return False
     with service.home(volume_id) as known:
         assert known.row is not None

@@ -7,6 +7,7 @@ from cinder.objects.fields import SnapshotStatus
 
 from cinder_dmclone.database.snapshots import SnapshotRow
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import foreign
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.snapshot_messages import CopySnapshot
@@ -88,7 +89,7 @@ def _hindrance(service: Service, row: SnapshotRow, peer: NodeName) -> str:
         return f'its status is {row.status}'
     if peer == service.node:
         return 'it is there'
-    if peer and peer.partition('@')[2] != world.settings.backend:
+    if foreign(peer, service.node):
         return f'{peer} is no node of this backend'
     if peer and not world.peers.is_up(peer):
         return f'{peer} is down, or there is no such node'
