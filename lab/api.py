@@ -93,6 +93,16 @@ class Api:
         return str(wait_for(f'volume {volume} to be {wanted}', reached,
                             600, 0.2))
 
+    def extend_volume(self, volume: str, gib: int,
+                      idle: str = 'available') -> None:
+        """Extend a volume, and wait until that is done.
+
+        :param idle: its status before and then
+        """
+        self.cinder('POST', f'/volumes/{volume}/action',
+                    {'os-extend': {'new_size': gib}})
+        self.wait_volume(volume, idle)
+
     def delete_volume(self, volume: str) -> None:
         """Delete a volume and wait until it is gone."""
         self.cinder('DELETE', f'/volumes/{volume}')

@@ -21,7 +21,6 @@ if typing.TYPE_CHECKING:
 
 PREFIX = 'dmclone-'
 UUID_PREFIX = 'CINDER-DMCLONE-'
-GROUP = 'cinder-volumes'
 FRONT_TAG = 'dmclone.1.front/'
 # A read that a healthy device answers at once, in seconds.
 READ_SECONDS = 20.0

@@ -18,7 +18,6 @@ from lab.lab import Lab, LabNode
 from lab.processes import wait_for
 from lab.show import expect
 
-_GROUP = 'cinder-volumes'
 _SCRATCH = 'bench-scratch'
 # Seconds of a load, and of one look at a hydration.
 _WINDOW = 2
@@ -130,7 +129,7 @@ class Bench:
 
     def _has(self, node: LabNode, lv: str) -> bool:
         """Whether a node has an LV."""
-        return node.run(['test', '-e', f'/dev/{_GROUP}/volume-{lv}'],
+        return node.run(['test', '-e', f'/dev/{look.GROUP}/volume-{lv}'],
                         check=False).code == 0
 
     @contextlib.contextmanager
@@ -158,12 +157,13 @@ class Bench:
         node = at.node
         with self._paused(node) as go_on:
             expect(at.status(), f'{at.path} does not hydrate')
-            node.run(f'lvcreate --quiet --yes -n {_SCRATCH} -L 1g {_GROUP}')
+            node.run(f'lvcreate --quiet --yes -n {_SCRATCH} -L 1g '
+                     f'{look.GROUP}')
             try:
                 for number in range(pairs):
                     self._pair(at, number, samples)
             finally:
-                node.run(f'lvremove --quiet --yes {_GROUP}/{_SCRATCH}')
+                node.run(f'lvremove --quiet --yes {look.GROUP}/{_SCRATCH}')
             self._message(at, 'enable_hydration')
             wait_for('hydration', lambda: self._full(at), 600, 0.3)
             seconds, load = self._load_until(
@@ -192,8 +192,8 @@ class Bench:
         assert match
         mib = 192
         copied = node.run(
-            f'dd if=/dev/block/{match[1]} of=/dev/{_GROUP}/{_SCRATCH} bs=1M '
-            f'count={mib} skip={number * mib} seek={number * mib} '
+            f'dd if=/dev/block/{match[1]} of=/dev/{look.GROUP}/{_SCRATCH} '
+            f'bs=1M count={mib} skip={number * mib} seek={number * mib} '
             'iflag=direct oflag=direct')
         samples['dd'].append(mib / figures.dd_seconds(copied.stderr))
         samples['hydration'].append(self._hydration(
@@ -261,7 +261,7 @@ class Bench:
         """4 KiB random writes through the device and on the bare LV."""
         samples: dict[str, list[float]] = {'device': [], 'bare': []}
         paths = {'device': at.path,
-                 'bare': f'/dev/{_GROUP}/volume-{at.lv}'}
+                 'bare': f'/dev/{look.GROUP}/volume-{at.lv}'}
         for number in range(pairs):
             # Which one is first alternates.
             for name in sorted(paths, reverse=bool(number % 2)):

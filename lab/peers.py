@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from lab import config, figures, fio
+from lab import config, figures, fio, look
 from lab.figures import Aim, Figure
 from lab.fio import Load
 from lab.lab import Lab, LabNode
@@ -194,8 +194,9 @@ class Peers:
         self._settle(self._drivers[0], volumes[OURS])
         paths = {name: found.path for name, found in at.items()}
         node = at[OURS].node
-        node.run('lvcreate --quiet --yes -n bench-bare -L 1g cinder-volumes')
-        paths[BARE] = '/dev/cinder-volumes/bench-bare'
+        node.run('lvcreate --quiet --yes -n bench-bare -L 1g '
+                 f'{look.GROUP}')
+        paths[BARE] = f'/dev/{look.GROUP}/bench-bare'
         for path in paths.values():
             node.run(f'dd if=/dev/zero of={path} bs=1M count={_AREA >> 20} '
                      'oflag=direct', timeout=300)

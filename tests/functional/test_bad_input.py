@@ -6,7 +6,7 @@ import concurrent.futures
 import dataclasses
 import typing
 
-from lab import FAULTY_DRIVER, logs
+from lab import FAULTY_DRIVER, logs, look
 from lab.api import connector
 from lab.attached import AttachedVolume
 from lab.volume import CONF
@@ -14,7 +14,7 @@ from tests.functional import base
 from tests.functional import environment
 
 BLOCKS = base.GIB // 4096
-GROUP = 'cinder-volumes'
+GROUP = look.GROUP
 
 # Every CHAP password that a node has: as a target, and as an initiator.
 _SECRETS = '''

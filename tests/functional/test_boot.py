@@ -13,7 +13,7 @@ if typing.TYPE_CHECKING:
     from lab.lab import LabNode
 
 BLOCKS = base.GIB // 4096
-GROUP = 'cinder-volumes'
+GROUP = look.GROUP
 
 
 class BootTest(base.FunctionalTest):

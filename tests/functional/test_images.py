@@ -24,9 +24,8 @@ class ImageTestCase(base.FunctionalTest):
         super().setUp()
         # Cinder looks at images with it, and converts them.
         install.ensure_packages(['qemu-utils'])
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.folder = pathlib.Path(folder)
 
     def created(self, *words: str) -> str:
         """A new image in Glance; its id."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 
-from lab import LabError, power
+from lab import LabError, look, power
 from tests.functional import base
 from tests.functional import environment
 
@@ -12,7 +12,7 @@ if typing.TYPE_CHECKING:
     from lab.agent import Result
     from lab.lab import LabNode
 
-GROUP = 'cinder-volumes'
+GROUP = look.GROUP
 SAID = f'Volume group {GROUP} is not found'
 WHERE = "A node's volume group is not found after a power cut"
 

@@ -152,10 +152,8 @@ class RelocationTest(base.FunctionalTest):
         at = self.attach_slowly(volume, self.node1, self.node2)
         self.detach(at)
         self.lab.wait_volume(volume, 'available')
-        self.lab.cinder('POST', f'/volumes/{volume}/action',
-                        {'os-extend': {'new_size': 2}})
-        self.wait('the extension', lambda: self.row(volume).size == 2
-                  and self.row(volume).status == 'available')
+        self.lab.extend_volume(volume, 2)
+        self.assertEqual(2, self.row(volume).size)
         at = self.attach(volume, self.node2)
         self.assert_hydrating(at)
         # Across the old end, and up to the new one.

@@ -137,10 +137,8 @@ class ThinTest(ThinTestCase):
         self.assert_holds(image, self.attach(clone, self.node1))
         self.detach(at)
         self.lab.wait_volume(volume, 'available')
-        self.lab.cinder('POST', f'/volumes/{volume}/action',
-                        {'os-extend': {'new_size': 2}})
-        self.wait('the extension', lambda: self.row(volume).size == 2
-                  and self.row(volume).status == 'available')
+        self.lab.extend_volume(volume, 2)
+        self.assertEqual(2, self.row(volume).size)
         at = self.attach(volume, self.node1)
         tail = self.image()
         tail.write(at, BLOCKS, 64)

@@ -85,9 +85,7 @@ class VolumesTest(base.NovaTest):
         self.lab.add_volume(server.id, volume)
         server.wait_flushed(disk='vdb')
         size = server.size(volume)
-        self.lab.cinder('POST', f'/volumes/{volume}/action',
-                        {'os-extend': {'new_size': 2}})
-        self.lab.wait_volume(volume, 'in-use')
+        self.lab.extend_volume(volume, 2, 'in-use')
         self.assertEqual(2, self.lab.volume(volume)['size'])
         wait_for('the server to be shown the new size',
                  lambda: server.size(volume) == 2 * size, LIMIT, 1)

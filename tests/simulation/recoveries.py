@@ -71,13 +71,17 @@ def make_stray(node: cloud_module.Node) -> LvUuid:
     return lv
 
 
-def forget(api: control.Api, node: cloud_module.Node, lv: LvUuid) -> None:
-    """``forget --yes``.
+Deed = type[messages.Forget] | type[messages.Release]
+
+
+def do(deed: Deed, api: control.Api, node: cloud_module.Node,
+       lv: LvUuid) -> None:
+    """``forget --yes``, or ``release --force --yes``.
 
     :raises NoAnswer: whether it was done is not known
     """
-    plan = ask(api, node.name, messages.Forget(lv, ''))
-    ask(api, node.name, messages.Forget(lv, plan.record))
+    plan = ask(api, node.name, deed(lv, ''))
+    ask(api, node.name, deed(lv, plan.record))
 
 
 def strand(api: control.Api, truth: truth_module.Truth,
@@ -96,15 +100,6 @@ def strand(api: control.Api, truth: truth_module.Truth,
     truth.lost.add(tag.borrower)
     group.retag(lv, add=[lv_tags.print_tag(tag)])
     group.flush()
-
-
-def release(api: control.Api, node: cloud_module.Node, lv: LvUuid) -> None:
-    """``release --force --yes``.
-
-    :raises NoAnswer: whether it was done is not known
-    """
-    plan = ask(api, node.name, messages.Release(lv, ''))
-    ask(api, node.name, messages.Release(lv, plan.record))
 
 
 def drain(api: control.Api) -> None:

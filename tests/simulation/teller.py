@@ -8,6 +8,7 @@ import typing
 
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
+from cinder_dmclone.peers import messages
 from tests.simulation import backups
 from tests.simulation import births
 from tests.simulation import cloud as cloud_module
@@ -217,41 +218,35 @@ class Teller:
 
     def _forget_all(self, host: str) -> None:
         """An operator forgets all LVs of a node that can be forgotten."""
+        self._do_all(messages.Forget, host)
+
+    def _do_all(self, deed: recoveries.Deed, host: str) -> None:
         node = self._node(host)
         for name in list(node.group.volumes):
             lv = names.lv_uuid(name)
             if lv and name == names.data_lv(lv):
-                self._forget_lv(node, lv)
+                self._do(deed, node, lv)
 
-    def _forget_lv(self, node: cloud_module.Node, lv: LvUuid) -> None:
+    def _do(self, deed: recoveries.Deed, node: cloud_module.Node,
+            lv: LvUuid) -> None:
         try:
-            recoveries.forget(self.api, node, lv)
+            recoveries.do(deed, self.api, node, lv)
         except (control.Refused, recoveries.NoAnswer) as error:
-            self.cloud.note(f'{lv} is not forgotten: {error!r}')
+            self.cloud.note(f'no {deed.__name__} of {lv}: {error!r}')
 
     def _strand(self, host: str) -> None:
         recoveries.strand(self.api, self.truth, self._node(host))
 
     def _release_all(self, host: str) -> None:
         """An operator releases all LVs of a node that can be released."""
-        node = self._node(host)
-        for name in list(node.group.volumes):
-            lv = names.lv_uuid(name)
-            if lv and name == names.data_lv(lv):
-                self._release_lv(node, lv)
-
-    def _release_lv(self, node: cloud_module.Node, lv: LvUuid) -> None:
-        try:
-            recoveries.release(self.api, node, lv)
-        except (control.Refused, recoveries.NoAnswer) as error:
-            self.cloud.note(f'{lv} is not released: {error!r}')
+        self._do_all(messages.Release, host)
 
     def _forget_strays(self) -> None:
         for node, lv in self.strays:
             for _ in range(recoveries.TRIES):
                 if names.data_lv(lv) not in node.group.volumes:
                     break
-                self._forget_lv(node, lv)
+                self._do(messages.Forget, node, lv)
                 self.cloud.scheduler.sleep(recoveries.PAUSE)
 
     def _recover(self) -> None:
@@ -294,7 +289,7 @@ class Teller:
             if not disasters.lends_to_lost(self.cloud, self.truth):
                 break
             row = self.cloud.row(self.api.volume)
-            self._release_lv(self.cloud.nodes[row.node], row.lv)
+            self._do(messages.Release, self.cloud.nodes[row.node], row.lv)
             self.cloud.scheduler.sleep(recoveries.PAUSE)
 
     def calm(self) -> None:

@@ -31,9 +31,7 @@ class TestCase(unittest.TestCase):
 
     def folder(self) -> str:
         """A directory that goes with the test."""
-        found = tempfile.TemporaryDirectory()
-        self.addCleanup(found.cleanup)
-        return found.name
+        return self.enterContext(tempfile.TemporaryDirectory())
 
     def run_with_config(self, config: str, program: str, *words: str,
                         under: typing.Sequence[str] = ()

@@ -55,9 +55,7 @@ class RootwrapTest(base.TestCase):
             one for one in load(paths) if one.name != 'privsep-helper'])
 
     def patch(self, *what: typing.Any) -> None:
-        patcher = mock.patch.object(*what)
-        patcher.start()
-        self.addCleanup(patcher.stop)
+        self.enterContext(mock.patch.object(*what))
 
     def problems(self, prefix: list[str] | None = None) -> list[str]:
         words = [*(prefix or ['sudo', 'cinder-rootwrap', str(self.config)]),

@@ -22,10 +22,9 @@ OTHERS = {'dm-cache-target.c', 'dm-vdo/encodings.h', 'md.h', 'Makefile',
 class TakeSourceTest(unittest.TestCase):
 
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.sources = pathlib.Path(folder.name, 'src')
-        self.build = pathlib.Path(folder.name, 'build')
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.sources = pathlib.Path(folder, 'src')
+        self.build = pathlib.Path(folder, 'build')
         self.sources.mkdir()
         self.build.mkdir()
 

@@ -249,13 +249,10 @@ class VolumeGroupTest(unittest.TestCase):
 class BlockSizeTest(unittest.TestCase):
 
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.sys = pathlib.Path(folder.name)
-        patcher = mock.patch.object(block_device, 'folder',
-                                    return_value=self.sys / '8:1')
-        patcher.start()
-        self.addCleanup(patcher.stop)
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.sys = pathlib.Path(folder)
+        self.enterContext(mock.patch.object(
+            block_device, 'folder', return_value=self.sys / '8:1'))
 
     def test_disk(self) -> None:
         (self.sys / '8:1/queue').mkdir(parents=True)

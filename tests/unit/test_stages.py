@@ -151,13 +151,12 @@ with mock.patch.multiple(
 class EndTest(unittest.TestCase):
 
     def setUp(self) -> None:
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.place = pathlib.Path(directory.name)
+        directory = self.enterContext(tempfile.TemporaryDirectory())
+        self.place = pathlib.Path(directory)
         # As a shell starts what is to run in the background.
         self.runner = subprocess.Popen(
             ['env', '--ignore-signal=INT', sys.executable, '-c', _RUNNER,
-             directory.name, _STAGE], cwd=pathlib.Path(
+             directory, _STAGE], cwd=pathlib.Path(
                  stages.__file__).parents[1],
             stderr=subprocess.PIPE, text=True)
         self.addCleanup(self.runner.communicate)

@@ -35,9 +35,8 @@ def there(live: str, name: str = NAME, opened: int = 0,
 class DeviceMapperTest(unittest.TestCase):
 
     def setUp(self) -> None:
-        patcher = mock.patch.object(device, 'dm', wraps=None)
-        self.dm = patcher.start()
-        self.addCleanup(patcher.stop)
+        self.dm = self.enterContext(
+            mock.patch.object(device, 'dm', wraps=None))
         self.dm.Found = dm.Found
         self.now = 0.0
         self.mapper = device.DeviceMapper(self._sleep, lambda: self.now)

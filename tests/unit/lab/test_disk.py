@@ -27,11 +27,10 @@ class DiskTest(unittest.TestCase):
     """A disk of 64 sectors, and a log."""
 
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
+        folder = self.enterContext(tempfile.TemporaryDirectory())
         self.handles = []
         for name in ('image', 'log'):
-            path = pathlib.Path(folder.name, name)
+            path = pathlib.Path(folder, name)
             path.touch()
             self.handles.append(os.open(path, os.O_RDWR))
             self.addCleanup(os.close, self.handles[-1])

@@ -17,9 +17,8 @@ class FaultsTest(unittest.TestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.file = pathlib.Path(folder.name) / 'one.json'
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.file = pathlib.Path(folder) / 'one.json'
         self.faults = gateway.Faults(self.file.parent)
 
     def fault(self, *words: Any) -> services.Met:

@@ -38,9 +38,8 @@ class ArchiveTest(unittest.TestCase):
 class BuildTest(unittest.TestCase):
 
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.cache = pathlib.Path(folder.name, 'cache')
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.cache = pathlib.Path(folder, 'cache')
 
     def test_it_is_built_once(self) -> None:
         def make(folder: pathlib.Path) -> pathlib.Path:

@@ -47,9 +47,8 @@ class VerifyTest(unittest.TestCase):
     FILLED = 0
 
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = pathlib.Path(folder.name, 'disk')
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.path = pathlib.Path(folder, 'disk')
         self.path.write_bytes(bytes(BLOCKS * blocks.BLOCK))
         if self.FILLED:
             blocks.fill(str(self.path), self.FILLED)

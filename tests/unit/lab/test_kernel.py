@@ -97,9 +97,7 @@ class ChooseTest(unittest.TestCase):
             'the fast kernel cannot be had: no network'))
         self._patched(kernel, '_distribution', return_value=_SLOW)
         self._patched(os, 'makedirs')
-        environment = mock.patch.dict(os.environ)
-        environment.start()
-        self.addCleanup(environment.stop)
+        self.enterContext(mock.patch.dict(os.environ))
         os.environ.pop(kernel.VARIABLE, None)
 
     def _patched(self, target: object, name: str,

@@ -20,12 +20,9 @@ class LedgerTest(unittest.TestCase):
 
     def setUp(self) -> None:
         # Enough to tell areas apart.
-        patch = mock.patch.multiple(ledger, AREA=1 << 20, PAUSE=0)
-        patch.start()
-        self.addCleanup(patch.stop)
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = pathlib.Path(folder.name, 'device')
+        self.enterContext(mock.patch.multiple(ledger, AREA=1 << 20, PAUSE=0))
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.path = pathlib.Path(folder, 'device')
         with self.path.open('wb') as file:
             file.truncate(SIZE)
         self.program = ledger.Program(str(self.path), OWNER, SIZE)
@@ -34,9 +31,7 @@ class LedgerTest(unittest.TestCase):
         self.ledger = ledger.Ledger(OWNER, SIZE)
         self.ledger.epoch = 2
         self.said = mock.Mock()
-        patch = mock.patch.object(ledger, '_say', self.said)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.enterContext(mock.patch.object(ledger, '_say', self.said))
 
     def pen(self, epoch: int = 1) -> ledger.Pen:
         return ledger.Pen(epoch, 0, len(self.copy()) // blocks.SECTOR)

@@ -48,9 +48,8 @@ class OpensTest(unittest.TestCase):
 class MachineTest(unittest.TestCase):
 
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = pathlib.Path(folder.name)
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.path = pathlib.Path(folder)
 
     def test_it_is_told_what_any_node_is_told(self) -> None:
         made = image.Image(*map(pathlib.Path, ('root', 'kernel', 'initrd')))

@@ -47,9 +47,8 @@ _KILLED = ('Out of memory: Killed process 1048 (cinder-volume) '
 class CheckTest(unittest.TestCase):
 
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.node = Node(2, pathlib.Path(folder.name), Network('none'), [])
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.node = Node(2, pathlib.Path(folder), Network('none'), [])
         self.say('Starting systemd-udevd\n')
 
     def say(self, text: str) -> None:

@@ -15,9 +15,8 @@ from lab.processes import Group, wait_for
 class GroupTest(unittest.TestCase):
 
     def setUp(self) -> None:
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.directory = pathlib.Path(directory.name)
+        directory = self.enterContext(tempfile.TemporaryDirectory())
+        self.directory = pathlib.Path(directory)
         self.file = self.directory / 'pid'
 
     def _start(self, script: str) -> Group:

@@ -46,9 +46,8 @@ pair[0].recv(1)
 class RemainsTest(unittest.TestCase):
 
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        base = pathlib.Path(folder.name)
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        base = pathlib.Path(folder)
         self.root, self.locks = base / 'labs', base / 'locks'
         self.root.mkdir()
         self.locks.mkdir()

@@ -76,9 +76,7 @@ class VolumeTest(unittest.TestCase):
     """A volume of eight regions; areas are 1 MiB, that is 8192 sectors."""
 
     def setUp(self) -> None:
-        patch = mock.patch.multiple(ledger, AREA=1 << 20)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.enterContext(mock.patch.multiple(ledger, AREA=1 << 20))
         file = self.enterContext(tempfile.TemporaryFile())
         self.log = file.fileno()
         self.written = writes.Log(self.log)

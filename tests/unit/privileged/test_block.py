@@ -15,9 +15,7 @@ class BlockTest(test_dm.Case):
 
     def setUp(self) -> None:
         super().setUp()
-        patcher = mock.patch.object(syscalls, 'fsync')
-        self.fsync = patcher.start()
-        self.addCleanup(patcher.stop)
+        self.fsync = self.enterContext(mock.patch.object(syscalls, 'fsync'))
 
     def test_flush(self) -> None:
         block.flush(('/dev/sda', '/dev/mapper/dmclone-x'))

@@ -35,9 +35,7 @@ class Case(test_dm.Case):
         super().setUp()
         for name, value in (('_filter', 'FILTER'),
                             ('_no_autoactivation', ('--never',))):
-            patcher = mock.patch.object(lvm, name, return_value=value)
-            patcher.start()
-            self.addCleanup(patcher.stop)
+            self.enterContext(mock.patch.object(lvm, name, return_value=value))
 
 
 class LvmTest(Case):
@@ -182,12 +180,9 @@ class BackupTest(Case):
 
     def setUp(self) -> None:
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        patcher = mock.patch.object(lvm, 'BACKUPS', self.folder)
-        patcher.start()
-        self.addCleanup(patcher.stop)
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.folder = pathlib.Path(folder)
+        self.enterContext(mock.patch.object(lvm, 'BACKUPS', self.folder))
 
     def test_identity(self) -> None:
         (self.folder / 'vg').write_text(BACKUP)
@@ -210,12 +205,9 @@ class HostConfigurationTest(test_dm.Case):
         for function in (lvm._host_filter, lvm._no_autoactivation):
             function.cache_clear()
             self.addCleanup(function.cache_clear)
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.sys = pathlib.Path(folder.name)
-        patcher = mock.patch.object(lvm, 'SYS_BLOCK', self.sys)
-        patcher.start()
-        self.addCleanup(patcher.stop)
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.sys = pathlib.Path(folder)
+        self.enterContext(mock.patch.object(lvm, 'SYS_BLOCK', self.sys))
 
     def test_no_filter_of_the_host(self) -> None:
         self.run_.side_effect = exceptions.CommandFailed('not found')

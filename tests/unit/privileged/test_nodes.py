@@ -34,17 +34,14 @@ class NodesTest(unittest.TestCase):
                    types.SimpleNamespace(monotonic=lambda: self.now,
                                          sleep=self.sleep))
         self.patch('cinder_dmclone.privileged.nodes.os.stat', self.stat)
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
+        folder = self.enterContext(tempfile.TemporaryDirectory())
         self.patch('cinder_dmclone.privileged.nodes.SYSFS',
-                   pathlib.Path(folder.name))
+                   pathlib.Path(folder))
         for number in ('8:0', '8:16', '254:7'):
-            os.mkdir(f'{folder.name}/{number}')
+            os.mkdir(f'{folder}/{number}')
 
     def patch(self, name: str, value: object) -> None:
-        patcher = mock.patch(name, value)
-        patcher.start()
-        self.addCleanup(patcher.stop)
+        self.enterContext(mock.patch(name, value))
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

@@ -27,9 +27,7 @@ class PvckTest(test_dm.Case):
         for where, name, value in (
                 (lvm, '_filter', lambda: 'FILTER'),
                 (process, 'outcome', self.outcome)):
-            patcher = mock.patch.object(where, name, value)
-            patcher.start()
-            self.addCleanup(patcher.stop)
+            self.enterContext(mock.patch.object(where, name, value))
 
     def outcome(self, argv: list[str], timeout: float) -> process.Outcome:
         self.argv.append(argv)

@@ -27,9 +27,7 @@ class SyscallsTest(unittest.TestCase):
 
     def setUp(self) -> None:
         self.spare: list[syscalls._Child] = []
-        patcher = mock.patch.object(syscalls, '_spare', self.spare)
-        patcher.start()
-        self.addCleanup(patcher.stop)
+        self.enterContext(mock.patch.object(syscalls, '_spare', self.spare))
         self.addCleanup(self._end)
 
     def _end(self) -> None:

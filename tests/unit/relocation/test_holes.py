@@ -171,9 +171,8 @@ class HolesTest(SparseCase):
         changed = {messages.FindHoles: lambda *rest: told} if told else {}
         rest = {kind: found for kind, found in answers.ANSWERS.items()
                 if kind is not messages.FindHoles}
-        patcher = mock.patch.dict(answers.ANSWERS, rest | changed, clear=True)
-        patcher.start()
-        self.addCleanup(patcher.stop)
+        self.enterContext(
+            mock.patch.dict(answers.ANSWERS, rest | changed, clear=True))
 
     def test_a_kernel_that_refuses(self) -> None:
         error = exceptions.CommandFailed(command='discard', code=95,

@@ -84,9 +84,7 @@ class ForgetTest(operators.OperatorTestCase):
 
     def test_what_was_deleted_while_an_old_database_was_in_use(self) -> None:
         """The volume was this LV already, of which that knew nothing."""
-        self.cloud.db.volume(VolumeId(STRAY), f'{self.b.name}#pool',
-                             status='available', provider_id='2',
-                             _name_id=self.lv)
+        self.restore()
         self.cloud.db.destroy(STRAY)
         before = self.state()
         plan = self.ask()
@@ -101,9 +99,7 @@ class ForgetTest(operators.OperatorTestCase):
 
     def test_it_was_forgotten_and_its_volume_was_not_deleted(self) -> None:
         """In the database that is in use by now."""
-        self.cloud.db.volume(VolumeId(STRAY), f'{self.b.name}#pool',
-                             status='available', provider_id='2',
-                             _name_id=self.lv)
+        self.restore()
         self.cloud.db.destroy(STRAY)
         plan = self.ask()
         self.restore()

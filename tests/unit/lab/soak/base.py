@@ -17,6 +17,4 @@ class SmallTestCase(unittest.TestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        patch = mock.patch.object(ledger, 'AREA', self.area)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.enterContext(mock.patch.object(ledger, 'AREA', self.area))

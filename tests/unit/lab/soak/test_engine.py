@@ -50,9 +50,8 @@ class EngineTestCase(unittest.TestCase):
     mistakes = ''
 
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.folder = pathlib.Path(folder)
         clock = mock.Mock(monotonic=time.monotonic)
         for patch in (mock.patch.object(ledger, 'AREA', AREA),
                       mock.patch.object(outages, 'time', clock),
