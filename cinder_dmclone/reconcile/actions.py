@@ -270,5 +270,4 @@ def _strip(world: World, decision: Decision, known: Facts) -> None:
 
 @performs(Action.DISCARD)
 def _discard(world: World, decision: Decision, known: Facts) -> None:
-    write_gate.give_up(world.host, known.stack)
-    teardown.teardown(world.host, known.stack)
+    borrower.destroy(world.host, known.stack)

@@ -12,12 +12,13 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.ports import Host
 from cinder_dmclone.relocation import holes
 from cinder_dmclone.relocation import room
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
-from cinder_dmclone.stack import state
+from cinder_dmclone.stack.state import Stack
 from cinder_dmclone.stack import teardown
 from cinder_dmclone.stack import write_gate
 from cinder_dmclone import units
@@ -96,7 +97,7 @@ def build(world: World, lv: LvUuid, copy: clones.Becomes,
                      size, skip)
 
 
-def adopt(world: World, stack: state.Stack, row: rows.Row) -> None:
+def adopt(world: World, stack: Stack, row: rows.Row) -> None:
     """Become the owner the row already names; durable before hydration."""
     # What was read before the commit may be older than the volume.
     world.host.dm.drop_cache(*(name.path for name in stack.of_kind(
@@ -133,7 +134,16 @@ def discard(world: World, volume_id: VolumeId, lv: LvUuid) -> None:
         raise exceptions.PeerRefused(
             node=world.settings.node, what='to destroy a copy',
             reason=f'{here} is lent, or ahead of the database')
-    write_gate.give_up(world.host, stack)
-    # Nor may a server that still has it wait in a read: it could not end.
-    teardown.quiesce(world.host, stack)
-    teardown.teardown(world.host, stack)
+    destroy(world.host, stack)
+
+
+def destroy(host: Host, stack: Stack) -> None:
+    """Remove a copy that was withdrawn; I/O of a server that has it fails.
+
+    If it waited the server could not be ended.
+
+    :raises DeviceBusy: as long as a server has it open
+    """
+    write_gate.give_up(host, stack)
+    teardown.quiesce(host, stack)
+    teardown.teardown(host, stack)

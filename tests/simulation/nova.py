@@ -340,12 +340,13 @@ class Nova:
         usable = front and not front.table.has(table.Error) and (
             self.server.alive and not self.server.may_fail
             and self.api.connected(self.attachment))
+        if usable and not leads.is_volume(self.truth, self.server.here):
+            # Its first write has to bring the volume, if nobody has taken it
+            # away meanwhile.
+            usable = self.server.write(0)
         if not usable:
             self.clean_up()
             self.patiently('attach', lambda: self.attach(node))
-        elif not leads.is_volume(self.truth, self.server.here):
-            # Its first write has to bring the volume.
-            self.server.write(0)
 
     def check_data(self) -> None:
         """Read everything through the server's disk."""

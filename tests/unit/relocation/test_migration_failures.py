@@ -65,6 +65,14 @@ class FailureTest(migration.MigrationTestCase):
 
     def test_server_left_behind_on_a_copy_that_was_withdrawn(self) -> None:
         """One that waited in a read could not even be ended."""
+        self.withdrawn()
+
+    def test_nobody_tells_that_a_copy_was_withdrawn(self) -> None:
+        """The same is found by a look."""
+        self.fates('Discard', ports.Fate.LOST)
+        self.withdrawn()
+
+    def withdrawn(self) -> None:
         self.migrate()
         connections.disconnect(self.a.service, self.volume, self.b.connector)
         self.cloud.db.drop_attachment(self.second)
