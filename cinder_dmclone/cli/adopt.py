@@ -68,8 +68,7 @@ def run(lv: LvUuid, worlds: typing.Sequence[World], yes: bool) -> int:
             volume = inspect.refresh(world.host, lv).volume
             stack.enter_context(world.locks.volume(
                 volume, deadlines.LOCK_SECONDS))
-            known = reader.Reader(world).now(lv, volume,
-                                             observed.no_answers())
+            known = reader.Reader(world).now(lv, volume, observed.Answers())
             change = (_of_rivals(world, known) or _of_snapshots(world, known)
                       or _of_volume(world, known))
             _require_down(world, known, change.others)

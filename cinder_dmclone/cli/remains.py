@@ -246,14 +246,13 @@ def _lent(world: World, shows: asking.Shows, what: str,
         return Item(what, Fate.STAYS, f'{volume} needs it on {node}, '
                     'which is down: start it; if it is lost, see the page '
                     '"Failures"', reader=reader)
-    answers = observed.no_answers()
-    found = _standing(shows, dataclasses.replace(facts, **answers), tag,
-                      answers)
+    answers = observed.Answers()
+    found = _standing(shows, answers.beside(facts), tag, answers)
     if found is None:
         return Item(what, Fate.WAITS, f'all of {volume} is on {node}, '
                     'and this is being deleted')
     if found.step is Verdict.REPORT:
-        shown = answers['shown'].get(tag.borrower)
+        shown = answers.shown.get(tag.borrower)
         gone = shown and shown.state is LvState.MISSING
         return Item(what, Fate.STAYS, f'{found.why}; see the page "Failures"',
                     reader=None if gone else reader)
@@ -262,7 +261,7 @@ def _lent(world: World, shows: asking.Shows, what: str,
 
 
 def _standing(shows: asking.Shows, facts: observed.Facts, tag: lv_tags.LoanTag,
-              answers: dict[str, typing.Any]) -> Decision | None:
+              answers: observed.Answers) -> Decision | None:
     """Why a loan stands, as the reconciler sees it; None if it ends.
 
     :param answers: those that the facts have; get what is asked
@@ -277,9 +276,9 @@ def _standing(shows: asking.Shows, facts: observed.Facts, tag: lv_tags.LoanTag,
         return found
     shown = shows.of(found.ask)
     if shown is None:
-        answers['silent'].add(found.ask)
+        answers.silent.add(found.ask)
     else:
-        answers['shown'][found.ask] = shown
+        answers.shown[found.ask] = shown
     return _standing(shows, facts, tag, answers)
 
 

@@ -18,6 +18,8 @@ from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.stack import state
 
+Records: typing.TypeAlias = frozenset[tuple[object, ...]]
+
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
@@ -103,14 +105,43 @@ class Facts:
             return self.row
         return self.borrowers.get(volume)
 
+    @property
+    def records(self) -> Records:
+        """What the rows say of LVs."""
+        volumes = (*self.borrowers.values(), *([self.row] if self.row else ()))
+        return frozenset(
+            (row.id, row.host, row.name_id, row.provider_id, row.deleted)
+            for row in volumes) | frozenset(
+            (row.id, row.provider_id, row.deleted)
+            for row in self.snapshots.values())
+
     def foreign(self, row: rows.Row) -> bool:
         """Whether a volume is one of another backend."""
         return foreign(row.node, self.node)
 
 
-def no_answers() -> dict[str, typing.Any]:
-    """Those of peers, when nobody was asked yet."""
-    return {'shown': {}, 'agreed': {}, 'silent': set()}
+@dataclasses.dataclass
+class Answers:
+    """What peers have said to one look; ``silent`` are asked no more by it."""
+
+    shown: dict[Location, messages.Shown | None] = dataclasses.field(
+        default_factory=dict)
+    agreed: dict[str, bool | None] = dataclasses.field(default_factory=dict)
+    silent: set[Location] = dataclasses.field(default_factory=set)
+    _records: Records | None = None
+
+    def beside(self, facts: Facts) -> Facts:
+        """Facts, with what was said as long as the rows say the same.
+
+        An LV may have been missing because it was yet to be made, and the
+        row, which offered it, is that of a restored database by now.
+        """
+        if self._records not in (None, facts.records):
+            self.shown.clear()
+            self.agreed.clear()
+        self._records = facts.records
+        return dataclasses.replace(facts, shown=self.shown,
+                                   agreed=self.agreed, silent=self.silent)
 
 
 class Rows:

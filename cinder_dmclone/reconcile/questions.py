@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import typing
-
 from oslo_log import log as logging
 
 from cinder_dmclone import exceptions
@@ -15,6 +13,7 @@ from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.ports import Host
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
+from cinder_dmclone.reconcile.observed import Answers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack.state import Stack
 from cinder_dmclone import units
@@ -47,7 +46,7 @@ def show(host: Host, lv: LvUuid) -> messages.Shown:
 
 
 def ask(world: World, decision: Decision, stack: Stack,
-        answers: dict[str, typing.Any]) -> bool:
+        answers: Answers) -> bool:
     """Put the question of a decision; whether it was answered.
 
     Only the home node may hold the volume's lock meanwhile: the node that is
@@ -59,15 +58,15 @@ def ask(world: World, decision: Decision, stack: Stack,
     assert place is not None
     here = Location(world.settings.node, lv)
     if decision.step is Question.SHOW and place.node == here.node:
-        answers['shown'][place] = show(world.host, place.lv)
+        answers.shown[place] = show(world.host, place.lv)
         return True
     try:
         match decision.step:
             case Question.SHOW:
-                answers['shown'][place] = peers.ask(
+                answers.shown[place] = peers.ask(
                     place.node, messages.Show(place.lv))
             case Question.AGREE:
-                answers['agreed'][place.node] = peers.ask(
+                answers.agreed[place.node] = peers.ask(
                     place.node, messages.Agree(stack.volume, here))
             case Question.CLAIM:
                 peers.ask(place.node, messages.HandOver(

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import typing
 
 from cinder_dmclone.database.snapshots import SnapshotRow
@@ -85,7 +84,7 @@ class Reader:
             standing=self._offers.standing(stack.lv, row, now))
 
     def now(self, lv: LvUuid, volume: VolumeId,
-            answers: dict[str, typing.Any]) -> observed.Facts:
+            answers: observed.Answers) -> observed.Facts:
         """What is known of an LV at this moment.
 
         :param volume: id of a row that may be its
@@ -95,5 +94,5 @@ class Reader:
             return inspect.refresh(self._world.host, of)
 
         stack = refresh(lv)
-        return dataclasses.replace(
-            self.facts(stack, self.rows([stack], volume), refresh), **answers)
+        return answers.beside(
+            self.facts(stack, self.rows([stack], volume), refresh))

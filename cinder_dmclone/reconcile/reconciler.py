@@ -301,7 +301,7 @@ class Reconciler:
         lv = stack.lv
         # Almost always the row's id; the row is read under the lock only.
         volume = stack.volume
-        answers = observed.no_answers()
+        answers = observed.Answers()
         for _ in range(_most_steps(stack)):
             try:
                 decision, found, belongs = self._one_step(
@@ -328,7 +328,7 @@ class Reconciler:
                 if decision.step is not Question.SHOW:
                     return Decision(Verdict.RETRY,
                                     'a peer does not answer'), None
-                answers['silent'].add(decision.ask)
+                answers.silent.add(decision.ask)
         return self._endless(lv, decision), None
 
     def _endless(self, lv: LvUuid, decision: Decision) -> Decision:
@@ -338,7 +338,7 @@ class Reconciler:
         return Decision(Verdict.RETRY, 'too many steps')
 
     def _one_step(self, lv: LvUuid, volume: VolumeId,
-                  answers: dict[str, typing.Any], lane: workers.Lane
+                  answers: observed.Answers, lane: workers.Lane
                   ) -> tuple[Decision, VolumeId, workers.Lane]:
         """Decide once more under the lock, and take the step.
 
@@ -369,7 +369,7 @@ class Reconciler:
                     self.enqueue(lv)
 
     def _remove(self, lv: LvUuid, volume: VolumeId,
-                answers: dict[str, typing.Any]) -> None:
+                answers: observed.Answers) -> None:
         """Erase and delete an LV that was stripped.
 
         The erasure takes long and is done without the lock; whether the LV
@@ -385,7 +385,7 @@ class Reconciler:
                     self._world.peers.notify(source.node, volume)
 
     def _decide_now(self, lv: LvUuid, volume: VolumeId,
-                    answers: dict[str, typing.Any],
+                    answers: observed.Answers,
                     how: typing.Callable[[observed.Facts], Decision]
                     | None = None) -> tuple[Decision, observed.Facts]:
         known = self._reader.now(lv, volume, answers)
@@ -397,7 +397,7 @@ class Reconciler:
 
         The caller holds the volume's lock.
         """
-        return self._decide_now(lv, volume, observed.no_answers())
+        return self._decide_now(lv, volume, observed.Answers())
 
     def settle(self, row: rows.Row, seconds: float = 0.0) -> tuple[
             Decision, observed.Facts]:
@@ -410,7 +410,7 @@ class Reconciler:
         :param seconds: when the thread looks
         """
         lv = row.lv
-        answers = observed.no_answers()
+        answers = observed.Answers()
         for _ in range(MAX_STEPS):
             decision, known = self._decide_now(lv, row.id, answers,
                                                decide.for_request)

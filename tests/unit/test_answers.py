@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long what another node has said is believed."""
+
+from __future__ import annotations
+
+import dataclasses
+import unittest
+
+from cinder_dmclone.location import GroupUuid
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone.database import rows
+from cinder_dmclone.peers import messages
+from cinder_dmclone.reconcile import observed
+from cinder_dmclone.stack import state
+from cinder_dmclone import units
+
+HERE = NodeName('a@dmclone')
+ASKED = Location(NodeName('b@dmclone'), LvUuid('y'))
+MISSING = messages.Shown(messages.LvState.MISSING, 0, units.Bytes(0),
+                         GroupUuid('g'))
+ROW = rows.Row(id=VolumeId('v'), host='a@dmclone#pool', name_id=None, size=1,
+               status='available', migration_status=None,
+               provider_id='2;offer=b@dmclone/y', deleted=False)
+
+
+class AnswersTest(unittest.TestCase):
+
+    def setUp(self) -> None:
+        self.answers = observed.Answers()
+        self.beside(ROW)
+        self.answers.shown[ASKED] = MISSING
+        self.answers.silent.add(ASKED)
+
+    def beside(self, row: rows.Row) -> observed.Facts:
+        return self.answers.beside(observed.Facts(
+            HERE, state.Stack(LvUuid('x')), row))
+
+    def test_as_long_as_the_row_says_the_same_of_lvs(self) -> None:
+        found = self.beside(dataclasses.replace(ROW, status='in-use'))
+        self.assertEqual(MISSING, found.shown[ASKED])
+
+    def test_not_in_a_database_that_was_restored(self) -> None:
+        """The LV was missing because it was yet to be made."""
+        found = self.beside(dataclasses.replace(ROW, provider_id='2'))
+        self.assertEqual({}, found.shown)
+        # It would not answer now, either.
+        self.assertEqual({ASKED}, found.silent)
