@@ -72,10 +72,7 @@ AnyRequest = Request[typing.Any]
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """Who a borrower is, full or not; ``block`` as in ``Lent``.
-
-    :ivar thin: whether the copies are thin that it makes
-    """
+    """Who a borrower is; ``block`` as in ``Lent``, ``thin`` what it makes."""
 
     pool: str
     group: GroupUuid
@@ -432,10 +429,7 @@ class Connect(Request[dict[str, typing.Any]]):
 
 @dataclasses.dataclass(frozen=True)
 class Extend(Request[None]):
-    """Make the volume as large as that; it may wait for a live migration.
-
-    The lock is not held meanwhile.
-    """
+    """Make the volume as large as that; as ``TakeSnapshot`` it may wait."""
 
     part = 1.0
 

@@ -85,6 +85,20 @@ class Mapped:
                                      end // storage.REGION))
 
 
+def devnums(new: table.Table) -> list[str]:
+    """What a table leads to."""
+    return [devnum for segment in new.segments
+            for devnum in devices(segment.target) if devnum]
+
+
+def discards(new: table.Table,
+             find: typing.Callable[[str], Mapped | None]) -> bool:
+    """``dm_table_supports_discards``: whether all that is below does."""
+    below = map(find, devnums(new))
+    return not new.has(table.Error) and (new.has(table.Clone) or all(
+        found.discards for found in below if found))
+
+
 def devices(target: table.Target) -> tuple[str | None, ...]:
     match target:
         case table.Linear(device=found):

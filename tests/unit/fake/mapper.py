@@ -76,9 +76,8 @@ class Mapper:
         found = self.mapped.get(name)
         if seen and not (found and found.table == seen.table):
             self._node.complain(f'{name} has changed since it was seen')
-        for segment in new.segments:
-            for devnum in filter(None, mapped.devices(segment.target)):
-                self._check_target(name, devnum, readonly)
+        for devnum in mapped.devnums(new):
+            self._check_target(name, devnum, readonly)
         if found is None:
             self.mapped[name] = mapped.Mapped(
                 name, self._node.number(), new, readonly)
@@ -98,14 +97,7 @@ class Mapper:
             found.table, found.readonly = new, readonly
         else:
             return
-        self.mapped[name].discards = self._takes_discards(new)
-
-    def _takes_discards(self, new: table.Table) -> bool:
-        """``dm_table_supports_discards``: whether all that is below does."""
-        below = [self._by_devnum(devnum) for segment in new.segments
-                 for devnum in mapped.devices(segment.target) if devnum]
-        return not new.has(table.Error) and (new.has(table.Clone) or all(
-            found.discards for found in below if found))
+        self.mapped[name].discards = mapped.discards(new, self._by_devnum)
 
     def _check_waiting(self, front: mapped.Mapped) -> None:
         target = front.target

@@ -155,7 +155,6 @@ class StaleRequestTest(base.CloudTestCase):
         self.relocated()
         service = self.a.service
         calls = {
-            'extend': lambda: volumes.extend(service, self.volume, 2),
             'delete': lambda: volumes.delete(service, self.volume),
             'copy': lambda: images.local_path(service,
                                               self.volume).__enter__(),
