@@ -136,10 +136,10 @@ class Answers:
         An LV may have been missing because it was yet to be made, and the
         row, which offered it, is that of a restored database by now.
         """
-        if self._records not in (None, facts.records):
+        before, self._records = self._records, facts.records
+        if before not in (None, self._records):
             self.shown.clear()
             self.agreed.clear()
-        self._records = facts.records
         return dataclasses.replace(facts, shown=self.shown,
                                    agreed=self.agreed, silent=self.silent)
 
