@@ -13,7 +13,7 @@ import dataclasses
 import os
 import pathlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from lab import blocks
 from lab import ledger
@@ -62,16 +62,26 @@ class Bitmap:
     """Which regions are there.
 
     :ivar region: size of a region in sectors
-    :ivar flags: of each region, whether it is there
+    :ivar regions: how many there are
+    :ivar bits: of each region, whether it is there, the first in bit 0
     """
 
     region: int
-    flags: tuple[bool, ...]
+    regions: int
+    # One large number, for there is one at each flush: it is quick to make
+    # and to count, however small the regions are.
+    bits: int
 
     @property
     def hydrated(self) -> int:
         """How many regions are there."""
-        return sum(self.flags)
+        return self.bits.bit_count()
+
+    def of(self, sectors: Iterable[int]) -> list[bool]:
+        """Of each of these sectors, whether its region is there."""
+        flags = self.bits.to_bytes(-(-self.regions // 8), 'little')
+        return [bool(flags[region >> 3] >> (region & 7) & 1)
+                for region in (sector // self.region for sector in sectors)]
 
     @classmethod
     def parse(cls, metadata: bytes | bytearray) -> Bitmap:
@@ -84,12 +94,11 @@ class Bitmap:
             raise LabError(f'no superblock: {magic:x}')
         region, size, root = _SUPER_END.unpack_from(metadata, _SUPER_END_AT)
         count = -(-size // region)
-        flags = tuple(bool(byte >> bit & 1)
-                      for byte in b''.join(_words(metadata, root))
-                      for bit in range(8))
-        if len(flags) < count or any(flags[count:]):
-            raise LabError(f'a bitmap of {len(flags)} bits for {count}')
-        return cls(region, flags[:count])
+        words = b''.join(_words(metadata, root))
+        bits = int.from_bytes(words, 'little')
+        if 8 * len(words) < count or bits >> count:
+            raise LabError(f'a bitmap of {8 * len(words)} bits for {count}')
+        return cls(region, count, bits)
 
 
 def _words(metadata: bytes | bytearray, number: int) -> Iterator[bytes]:
@@ -230,8 +239,7 @@ class Volume:
     def _count(self, looked: bool) -> None:
         if looked and self.bitmap:
             self.flushes += 1
-            self.partial += (0 < self.bitmap.hydrated <
-                             len(self.bitmap.flags))
+            self.partial += 0 < self.bitmap.hydrated < self.bitmap.regions
 
     def _write_metadata(self, entry: Entry, log: int, place: Place) -> None:
         first, end = place.cut(entry)
@@ -268,13 +276,12 @@ class Volume:
         except LabError as error:
             self.findings.append(f'{when}: {error}')
             return
-        flags, region = self.bitmap.flags, self.bitmap.region
         self.findings += [
             f'{when}: sector {index}: {version}, wanted {wanted}'
-            for index, (sector, here, there, wanted) in enumerate(zip(
-                self._sectors, self._data, self._lender, self._book.wanted))
-            if (version := here if local or flags[sector // region]
-                else there) < wanted]
+            for index, (is_here, here, there, wanted) in enumerate(zip(
+                self.bitmap.of(self._sectors), self._data, self._lender,
+                self._book.wanted))
+            if (version := here if local or is_here else there) < wanted]
 
     def largest(self, log: int, since: int) -> Entry:
         """The largest write to the areas since the log had a length."""

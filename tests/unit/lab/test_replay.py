@@ -48,9 +48,10 @@ class BitmapTest(unittest.TestCase):
     def test_of_a_tree(self) -> None:
         for root in (LEAF, 3):
             found = replay.Bitmap.parse(metadata(0b101, root))
-            self.assertEqual(replay.Bitmap(
-                REGION, (True, False, True, *5 * [False])), found)
+            self.assertEqual(replay.Bitmap(REGION, 8, 0b101), found)
             self.assertEqual(2, found.hydrated)
+            self.assertEqual([True, True, False, True, False], found.of(
+                [0, REGION - 1, REGION, 2 * REGION, 8 * REGION - 1]))
 
     def test_not_whole(self) -> None:
         good = metadata(1)
