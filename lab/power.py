@@ -16,7 +16,6 @@ if typing.TYPE_CHECKING:
     from lab.agent import Command
     from lab.lab import Lab, LabNode
 
-GIB = 1 << 30
 # How long a request may fail while a node is away, in seconds.
 _LATER = 600
 # For what reads or writes a whole volume.
@@ -70,7 +69,7 @@ class Server:
     told: tuple[str, ...] = ()
 
     def __init__(self, lab: Lab, volume: str, owner: int, node: LabNode,
-                 size: int = GIB) -> None:
+                 size: int) -> None:
         self.volume = volume
         self.node = node
         self.at: AttachedVolume | None = None
@@ -218,8 +217,8 @@ class CachedServer(Server):
     """
 
     def __init__(self, lab: Lab, volume: str, owner: int, node: LabNode,
-                 mode: str) -> None:
-        super().__init__(lab, volume, owner, node)
+                 size: int, mode: str) -> None:
+        super().__init__(lab, volume, owner, node, size)
         self.mode = mode
         if mode in _NO_CACHE:
             # So they are told by the disk that QEMU gives them.

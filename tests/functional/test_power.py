@@ -59,7 +59,7 @@ class Rounds(base.FunctionalTest):
 
         :param mode: QEMU's cache mode, if there is a QEMU
         """
-        words = self.lab, self.volume(node), owner, node
+        words = self.lab, self.volume(node), owner, node, self.gib
         server = (power.CachedServer(*words, mode) if mode
                   else power.Server(*words))
         # A device that is open is not detached.
