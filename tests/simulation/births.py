@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import random
+import typing
 import uuid
 
 from cinder_dmclone.location import VolumeId
+from cinder_dmclone.service import births
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
 from tests.simulation import snaps
@@ -14,6 +17,18 @@ from tests.unit.fake import cloud as unit_cloud
 
 # A row that Cinder clones has the record of another one.
 INHERITED = '5'
+
+
+def woven(steps: typing.Iterable[tuple[str, ...]],
+          hosts: typing.Sequence[str], choices: random.Random
+          ) -> typing.Iterator[tuple[str, ...]]:
+    """Steps of a story with births and snapshots between them."""
+    for step in steps:
+        yield step
+        if choices.random() < 0.4:
+            host = choices.choice(hosts)
+            yield choices.choice((('birth', host), ('birth', host), ('snap',),
+                                  ('birth_snap', host)))
 
 
 def bear(cloud: cloud_module.Cloud, truth: truth_module.Truth,
@@ -35,7 +50,14 @@ def bear(cloud: cloud_module.Cloud, truth: truth_module.Truth,
     born.lost = set(truth.lost)
     truth.born.append(born)
     before = [region.last for region in truth.regions]
-    control.Api(cloud, volume).bear(truth.volume, taken.id if taken else None)
+
+    def make(process: cloud_module.Process) -> None:
+        if taken:
+            births.from_snapshot(process.service, volume, taken.id)
+        else:
+            births.clone(process.service, volume, truth.volume)
+    control.Api(cloud, volume).bear(make, [
+        other for other in cloud.nodes.values() if other is not node])
     # It is what the other was at one moment of these.
     for number, first in enumerate(before):
         region = truth.regions[number]

@@ -8,16 +8,15 @@ way is the fault plan's choice.
 
 from __future__ import annotations
 
+import contextlib
 import typing
 
 from cinder.volume import configuration  # noqa: F401 (registers options)
 from oslo_serialization import jsonutils
 
-from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import client
 from cinder_dmclone.relocation import cut
-from cinder_dmclone.service import births
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import images
 from cinder_dmclone.service import manage
@@ -34,6 +33,9 @@ from tests.unit.fake import ports
 # rpc_response_timeout
 TIMEOUT = client.CONF.rpc_response_timeout if (
     'rpc_response_timeout' in client.CONF) else 60.0
+
+# Nobody waits for what the API only casts, but a story has to go on.
+CAST_SECONDS = 300.0
 
 
 class Refused(Exception):
@@ -58,7 +60,7 @@ class Api:
 
     def call(self, what: str, run: typing.Callable[
             [cloud_module.Process], typing.Any],
-            once: bool = False) -> typing.Any:
+            once: bool = False, seconds: float = TIMEOUT) -> typing.Any:
         """An RPC call to the service of the volume's host.
 
         What comes twice is a request that the client has repeated:
@@ -83,7 +85,7 @@ class Api:
             fate = ports.Fate.ARRIVES
         future = self.cloud.send(what, target, fate, TIMEOUT,
                                  answer, lambda: self.cloud.nodes[target].up)
-        if not future.wait(TIMEOUT):
+        if not future.wait(seconds):
             raise Refused(f'{what}: no answer')
         good, result = future.value
         if not good:
@@ -98,7 +100,7 @@ class Api:
         took = self.cloud.clock.monotonic() - self.cloud.delayed - began
         # Nobody waits for these: they wait for a live migration, or a node.
         if process.alive and home and took > TIMEOUT and what not in (
-                'snapshot', 'revert', 'extend'):
+                'snapshot', 'revert', 'extend', 'create'):
             raise truth_module.Violation(
                 'I8 slow', f'{what} took {took:.0f} s on {process.node.name}')
 
@@ -288,35 +290,61 @@ class Api:
                 cut.cut(process.world, known.row)
         self.call('cut', manager)
 
-    def bear(self, source: VolumeId,
-             snapshot: SnapshotId | None = None) -> None:
+    def bear(self, make: typing.Callable[[cloud_module.Process], None],
+             others: typing.Sequence[cloud_module.Node]) -> None:
         """``openstack volume create --source``, once Cinder has a node.
 
-        :param snapshot: with ``--snapshot``
+        :param make: calls the driver
+        :param others: where Cinder tries it when it has failed there
         """
-        row = self.tables.volumes[self.volume]
+        row, left = self.tables.volumes[self.volume], list(others)
 
         def manager(process: cloud_module.Process) -> None:
             try:
-                if snapshot:
-                    births.from_snapshot(process.service, self.volume,
-                                         snapshot)
-                else:
-                    births.clone(process.service, self.volume, source)
+                make(process)
             except cloud_module.ANSWERS:
-                row['status'] = 'error'
+                self._failed_to_make(process, bool(left))
                 raise
             process.check_alive()
             row['status'] = 'available'
-        try:
-            self.call('create', manager, once=True)
-        except Refused:
-            # As cinder-volume does that starts (``init_host``).
-            self.cloud.scheduler.sleep(TIMEOUT)
-            if row['status'] == 'available':
-                return
-            row['status'] = 'error'
-            raise
+        while True:
+            try:
+                return self.call('create', manager, once=True,
+                                 seconds=CAST_SECONDS)
+            except Refused:
+                if row['host'] is None:
+                    node = left.pop(0)
+                    self.tables.update(
+                        self.volume, host=f'{node.name}#{unit_cloud.POOL}')
+                    continue
+                # As cinder-volume does that starts (``init_host``).
+                self.cloud.scheduler.sleep(TIMEOUT)
+                if row['status'] == 'available':
+                    return None
+                row['status'] = 'error'
+                raise
+
+    def _failed_to_make(self, process: cloud_module.Process,
+                        again: bool) -> None:
+        """``OnFailureRescheduleTask`` of the manager's create_volume flow.
+
+        It deletes what may be there while another node makes the volume.
+        """
+        # Its save waits for the database; a change that is still on its way
+        # has the row locked.
+        while self.tables.locked or self.tables.silent:
+            self.cloud.scheduler.sleep(1.0)
+        self.cloud.scheduler.sleep(self.cloud.choices.choice((0.0, 1.0, 9.0)))
+        process.check_alive()
+        if not again:
+            self.tables.volumes[self.volume]['status'] = 'error'
+            return
+        self.tables.update(self.volume, host=None)
+
+        def clean_up() -> None:
+            with contextlib.suppress(*cloud_module.ANSWERS):
+                volumes.delete(process.service, self.volume)
+        process.spawn(clean_up)
 
     def extend(self) -> None:
         """``openstack volume set --size``, also of one that is in use."""

@@ -19,9 +19,9 @@ Spec = schedule.Spec
 # What the systematic part lets happen at every change: with whom, counted
 # from the node that makes it, and whether afterwards as well.
 CRASHES = ('kill', 'power')
-OTHERS = ('answer', 'commit', 'away', 'empty', 'restore', 'sector')
+OTHERS = ('answer', 'mute', 'commit', 'away', 'empty', 'restore', 'sector')
 # Long enough for what waits to be found.
-SECONDS = {'cut': 300.0}
+SECONDS = {'cut': 300.0, 'mute': 60.0}
 # How often each pair of calls is tried, and how much they take turns.
 PAIR_TRIES = 4
 PAIR_SWITCH = 0.3

@@ -33,9 +33,10 @@ class Fault:
 
     ``kind``: 'kill' or 'power' of a node, 'cut' between the node that makes
     the change and another, 'reinstall' of a node, with empty disks; 'sector'
-    of a lender; 'answer': that of the database is lost, 'commit': the same,
-    and the change is made later, if at all; 'away': the database; 'empty': the
-    services have another one, 'restore': it is an old one.
+    of a lender; 'answer': that of the database is lost, 'mute': the same,
+    and it is away from then on, 'commit': the same, and the change is made
+    later, if at all; 'away': the database; 'empty': the services have another
+    one, 'restore': it is an old one.
     ``victim`` counts nodes from the one that makes the change.
     """
 
@@ -71,6 +72,14 @@ class Plan:
                  for _ in range(choices.choice((0, 0, 1, 2)))}
         return cls(faults, fates)
 
+    def muted(self, choices: random.Random) -> Plan:
+        """The same, but some of the lost answers are not read back at once.
+        """
+        return dataclasses.replace(self, faults=tuple(
+            dataclasses.replace(fault, kind='mute')
+            if fault.kind == 'answer' and choices.random() < 0.5 else fault
+            for fault in self.faults))
+
 
 class Injector:
     """Carries a plan out."""
@@ -88,7 +97,7 @@ class Injector:
             self._faults.setdefault((fault.at, fault.moment),
                                     []).append(fault)
         self._fates = plan.fates
-        self._lose_answer = self._lose_commit = False
+        self._lose_answer = self._lose_commit = self._mute = False
         cloud.fault = self.fault
         cloud.fate = self.fate
         cloud.lose_answer = self.lose_answer
@@ -107,6 +116,8 @@ class Injector:
 
     def lose_answer(self, process: cloud_module.Process) -> bool:
         lost, self._lose_answer = self._lose_answer, False
+        if self._mute:
+            self.cloud.tables.away, self._mute = True, False
         return lost
 
     def lose_commit(self, process: cloud_module.Process) -> bool:
@@ -158,6 +169,8 @@ class Injector:
             case 'answer':
                 self._lose_answer = True
                 return None
+            case 'mute':
+                self._lose_answer = self._mute = True
             case 'commit':
                 self._lose_commit = True
                 return None
@@ -175,7 +188,7 @@ class Injector:
 
     def _repair_disks_and_database(self) -> None:
         tables = self.cloud.tables
-        tables.away = tables.hidden = False
+        tables.away = tables.hidden = self._mute = False
         disasters.adopt(self.cloud, self.truth)
         for node in self.cloud.nodes.values():
             node.mapper.bad.clear()

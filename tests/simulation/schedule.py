@@ -65,7 +65,7 @@ class Spec:
         choices = random.Random(f'spec {seed}')
         others = random.Random(f'others {seed}')
         return cls(f'seed/{seed}', stories.of_seed(choices, others),
-                   faults.Plan.of_seed(choices),
+                   faults.Plan.of_seed(choices).muted(others),
                    choices.choice((0.02, 0.1, 0.3, 0.7)),
                    choices.choice((0.0, 0.1, 0.5)))
 

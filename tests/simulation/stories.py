@@ -8,6 +8,7 @@ import random
 import typing
 
 from tests.simulation import backups
+from tests.simulation import births
 from tests.simulation import outside
 
 ENDINGS = ('success', 'success', 'early', 'quiet', 'never', 'held', 'split')
@@ -339,6 +340,10 @@ def of_seed(choices: random.Random, others: random.Random) -> Story:
             tuple(backups.woven(steps, others)) for steps in story.lines))
     if others.random() < 0.3:
         return _shared(story, others)
+    if others.random() < 0.3:
+        return dataclasses.replace(story, lines=tuple(
+            tuple(births.woven(steps, story.hosts, others))
+            for steps in story.lines))
     return story
 
 

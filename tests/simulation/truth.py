@@ -115,14 +115,14 @@ class Truth:
         row = self.cloud.row(self.volume)
         lost = {Location(node.name, uuid)
                 for uuid in map(names.lv_uuid, node.group.volumes) if uuid}
-        home = self.cloud.nodes[row.node]
-        if names.unmanaged_lv(self.volume) in home.group.volumes:
+        if self.unborn:
+            self.lost |= lost
+        elif names.unmanaged_lv(self.volume) in (
+                self.cloud.nodes[row.node].group.volumes):
             # It needs no other.
-            if home is node:
+            if row.node == node.name:
                 self.lost |= lost | {row.owner}
                 self.kept = []
-        elif self.unborn:
-            self.lost |= lost
         elif not row.deleted and row.status != 'deleting':
             self.mourn(lost)
 
@@ -248,9 +248,9 @@ class Truth:
         :param durable: as it would be if every node lost power now
         """
         row = self.cloud.row(self.volume)
-        if self._check_unmanaged(durable):
+        if self.unborn or self._check_unmanaged(durable):
             return
-        if row.deleted or row.status == 'deleting' or self.unborn:
+        if row.deleted or row.status == 'deleting':
             return
         if self._mourns():
             return
