@@ -110,7 +110,7 @@ def finish(world: World, row: rows.Row, lent: messages.Lent) -> rows.Row:
     """Build what was begun, and make it the volume.
 
     :returns: the row as it is then
-    :raises CannotBear, LoginFailed, SourceMismatch: see ``build``
+    :raises CannotBear, NoRoom, LoginFailed, SourceMismatch: see ``build``
     :raises RowChanged, DatabaseAway: see ``begin``
     """
     build(world, row, lent)
@@ -124,6 +124,7 @@ def build(world: World, row: rows.Row, lent: messages.Lent) -> None:
     """Build what the row offers, of what was lent.
 
     :raises CannotBear: if that does not fit
+    :raises NoRoom: if its room is gone
     :raises LoginFailed, SourceMismatch: if the lender cannot be reached
     """
     assert row.offer is not None

@@ -32,8 +32,8 @@ def prepare(world: World, copy: messages.Prepare) -> str:
     deadline the copy is undone: nobody waits for it any more.
 
     :returns: the path of the copy's front
-    :raises PeerRefused: if the row does not offer this copy to this node, or
-        its room is gone
+    :raises PeerRefused: if the row does not offer this copy to this node
+    :raises NoRoom, LoginFailed, SourceMismatch: see ``build``
     """
     started = world.clock.monotonic()
     settings = world.settings
@@ -55,12 +55,6 @@ def prepare(world: World, copy: messages.Prepare) -> str:
         raise exceptions.PeerRefused(
             node=settings.node, what='to prepare a copy', reason='an '
             'earlier attempt with the same LV was interrupted')
-    try:
-        room.confirm(world.host, copy.lent.size)
-    except exceptions.NoRoom as error:
-        raise exceptions.PeerRefused(
-            node=settings.node, what='to prepare a copy',
-            reason=error.msg) from error
     try:
         build(world, copy.lv,
               lv_tags.CopyTag(copy.generation, copy.volume), copy.lent,
@@ -87,14 +81,15 @@ def build(world: World, lv: LvUuid, copy: clones.Becomes,
     :param copy: what it is to become
     :param size: its own, which may be more than what was lent
     :param written: whether somebody may still write what was lent
+    :raises NoRoom: if its room is gone
     :raises LoginFailed, SourceMismatch: if the lender cannot be reached
     """
     skip = [] if written else holes.find(world, lv, lent)
+    room.make(world.host, lv, size, copy, lent.tag)
     if lent.tag.local:
-        clones.build_here(world.host, lv, copy, lent.tag, size, skip=skip)
+        clones.build_here(world.host, lv, skip)
     else:
-        clones.build(world.host, lv, (copy, lent.tag), lent.source, front,
-                     size, skip)
+        clones.build(world.host, lv, lent.source, front, skip)
 
 
 def adopt(world: World, stack: Stack, row: rows.Row) -> None:

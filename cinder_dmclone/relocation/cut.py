@@ -158,6 +158,7 @@ def _build(world: World, row: rows.Row, stack: Stack,
     assert row.offer is not None
     # Of what a server writes there are none.
     skip = holes.find(world, row.offer.lv, lent)
-    return clones.build_here(
-        world.host, row.offer.lv, lv_tags.CopyTag(row.generation + 1, row.id),
-        lent.tag, lent.size, lv_tags.FrontTag(stack.known_as), skip=skip)
+    room.make(world.host, row.offer.lv, lent.size,
+              lv_tags.CopyTag(row.generation + 1, row.id), lent.tag,
+              lv_tags.FrontTag(stack.known_as))
+    return clones.build_here(world.host, row.offer.lv, skip)

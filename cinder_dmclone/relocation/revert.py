@@ -85,7 +85,8 @@ def finish(world: World, row: rows.Row, lent: messages.Lent) -> rows.Row:
     """Build what was begun, and make it the volume.
 
     :returns: the row as it is then
-    :raises CannotBear, LoginFailed, SourceMismatch: see ``birth.build``
+    :raises CannotBear, NoRoom, LoginFailed, SourceMismatch: see
+        ``birth.build``
     :raises NoRevert, RowChanged, DatabaseAway: see ``RowStore.commit``
     """
     assert row.offer is not None

@@ -15,7 +15,10 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import lvm
 from cinder_dmclone.host import thin_pool
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone import names
 from cinder_dmclone.ports import Host
+from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone import units
 
@@ -44,13 +47,17 @@ def space(host: Host, report: lvm.Report) -> Space:
     if not host.group.pool:
         return Space(report.size, report.free,
                      units.Bytes(report.size - report.free))
+    thin = [lv for lv in report.lvs.values() if lv.pool == host.group.pool]
+    # First: what arrives meanwhile is then counted twice, not left out.
+    promised = sum(_promised(host, lv) for lv in thin)
     usage = host.group.usage()
     if usage.state:
         raise exceptions.PoolUnusable(pool=host.group.place,
                                       reason=usage.state)
-    thin = [lv for lv in report.lvs.values() if lv.pool == host.group.pool]
-    promised = sum(_promised(host, lv) for lv in thin)
-    return Space(usage.size, units.Bytes(max(0, usage.free - promised)),
+    # Servers may write what was promised to nobody, and copies still have to
+    # arrive.
+    free = units.Bytes(max(0, int(usage.free) - promised))
+    return Space(usage.size, free,
                  units.Bytes(sum(lv.size for lv in thin)), usage)
 
 
@@ -62,8 +69,10 @@ def _promised(host: Host, lv: lvm.LogicalVolume) -> int:
         return 0  # the reconciler reports it
     if source is None:
         return 0
-    # It may have been extended, and written there.
-    return max(0, int(source.size) - int(host.group.mapped(lv)))
+    # It may have been extended, and written there, or be larger from the
+    # beginning: that may be all that is mapped.
+    return max(0, min(int(source.size),
+                      int(lv.size) - int(host.group.mapped(lv))))
 
 
 def admit(host: Host, report: lvm.Report) -> Space:
@@ -99,8 +108,7 @@ def free(host: Host, report: lvm.Report, size: units.Bytes) -> units.Bytes:
     """
     settings = host.settings
     data = admit(host, report)
-    reserve = int(data.size) * settings.reserved_percentage // 100
-    found = units.Bytes(max(0, int(data.free) - reserve))
+    found = _for_data(host, data)
     own_group = host.meta_group.name != host.group.name
     shared = not own_group and data.usage is None
     meta = _metadata_group(host) if own_group else report
@@ -120,21 +128,42 @@ def require(host: Host, report: lvm.Report, size: units.Bytes) -> None:
     """
     found = free(host, report, size)
     if found < size:
-        raise exceptions.NoRoom(
-            group=host.group.place, node=host.settings.node, needed=size,
-            free=found)
+        raise _no_room(host, size, found)
 
 
-def confirm(host: Host, size: units.Bytes) -> None:
-    """Still have the room for a copy that somebody has asked for.
+def make(host: Host, lv: LvUuid, size: units.Bytes, copy: clones.Becomes,
+         source: lv_tags.SourceTag, *others: lv_tags.Tag) -> None:
+    """Make the LVs of a copy, if there still is the room it has asked for.
 
     Others may have asked at the same time. LVM makes no LV without room,
-    unless it is thin.
+    unless it is thin: there the LV itself is what others see that something
+    was promised to it. So it is made first. Two may then both find too
+    little.
 
-    :raises NoRoom: if there is none
+    :param size: its own; see ``clones.create``
+    :raises NoRoom: if there is none; the LVs are there, and have to go
     """
-    if host.group.pool:
-        require(host, host.group.report(), size)
+    clones.create(host, lv, size, copy, source, *others)
+    if not host.group.pool:
+        return
+    report, name = host.group.report(), names.data_lv(lv)
+    found = _for_data(host, admit(host, dataclasses.replace(
+        report, lvs={other: known for other, known in report.lvs.items()
+                     if other != name})))
+    if found < size:
+        raise _no_room(host, size, found)
+
+
+def _no_room(host: Host, size: units.Bytes,
+             found: units.Bytes) -> exceptions.NoRoom:
+    return exceptions.NoRoom(group=host.group.place, node=host.settings.node,
+                             needed=size, free=found)
+
+
+def _for_data(host: Host, data: Space) -> units.Bytes:
+    """The room for copies' data."""
+    reserve = int(data.size) * host.settings.reserved_percentage // 100
+    return units.Bytes(max(0, int(data.free) - reserve))
 
 
 def _metadata_group(host: Host) -> lvm.Report:

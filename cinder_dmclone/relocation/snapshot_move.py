@@ -39,7 +39,6 @@ from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.snapshot_messages import CopySnapshot
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import lender
-from cinder_dmclone.relocation import room as rooms
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
@@ -167,8 +166,8 @@ def copy(world: World, asked: CopySnapshot) -> None:
     A second message for the same copy gets the same answer. Past the deadline
     the copy is undone: nobody waits for it any more.
 
-    :raises PeerRefused: if the row does not offer it, or there is no room
-    :raises LoginFailed, SourceMismatch: if the lender cannot be reached
+    :raises PeerRefused: if the row does not offer it
+    :raises NoRoom, LoginFailed, SourceMismatch: see ``borrower.build``
     """
     started = world.clock.monotonic()
     stack = _offered(world, asked)
@@ -178,10 +177,6 @@ def copy(world: World, asked: CopySnapshot) -> None:
             raise _refused(world, 'an earlier attempt was interrupted')
         return
     size = asked.lent.size
-    try:
-        rooms.confirm(world.host, size)
-    except exceptions.NoRoom as error:
-        raise _refused(world, error.msg) from error
     try:
         borrower.build(world, asked.lv, lv_tags.SnapTag(
             asked.generation, asked.snapshot, asked.volume, size),

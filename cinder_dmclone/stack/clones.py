@@ -42,50 +42,13 @@ _READ_SIZE = 1 << 20
 _READS = 5
 
 
-def build(host: Host, lv: LvUuid,
-          tags: tuple[Becomes, lv_tags.SourceTag],
-          source: initiator.Source, front: bool, size: units.Bytes,
-          skip: Iterable[Range] = ()) -> None:
-    """Make a copy that can be read and written at once; nothing hydrates.
+def create(host: Host, lv: LvUuid, size: units.Bytes, copy: Becomes,
+           source: lv_tags.SourceTag, *others: lv_tags.Tag) -> None:
+    """Make the LVs of a copy.
 
-    :param tags: what the data LV says of itself
-    :param front: whether a front of it is made
     :param size: its own, which may be more than the source's
-    :param skip: what the new LV shows by itself as its source does
-    :raises LoginFailed, SourceMismatch: if the lender cannot be reached
+    :param others: what else the data LV says of itself
     """
-    _create(host, lv, size, *tags)
-    disk = host.initiator.login(source, deadlines.LOGIN_SECONDS)
-    stack = inspect.refresh(host, lv)
-    _apply_source(host, stack, disk.devnum)
-    stack = _apply_clone(host, stack)
-    _skip(host, stack, skip)
-    if front:
-        consumers.consume(host, stack, names.front(host.settings.host, lv))
-    _format(host, stack)
-
-
-def build_here(host: Host, lv: LvUuid, copy: Becomes,
-               source: lv_tags.SourceTag, size: units.Bytes,
-               *others: lv_tags.Tag, skip: Iterable[Range] = ()) -> Stack:
-    """Make a copy of an LV of this node, which lends to it already.
-
-    Nobody uses it yet.
-
-    :param size: its own
-    :param skip: see ``build``
-    """
-    _create(host, lv, size, copy, source, *others)
-    stack = inspect.refresh(host, lv)
-    _apply_source(host, stack, _path(host, stack))
-    stack = _apply_clone(host, stack)
-    _skip(host, stack, skip)
-    _format(host, stack)
-    return inspect.refresh(host, lv)
-
-
-def _create(host: Host, lv: LvUuid, size: units.Bytes, copy: Becomes,
-            source: lv_tags.SourceTag, *others: lv_tags.Tag) -> None:
     raw = lv_tags.MetadataTag(copy.volume, lv, 0, source.iqn)
     host.group.create(
         names.data_lv(lv), size,
@@ -97,6 +60,38 @@ def _create(host: Host, lv: LvUuid, size: units.Bytes, copy: Becomes,
     # A login leaves a node record, which outlives a power cut: so must the
     # LV, which alone tells whose it is.
     flush_records(host)
+
+
+def build(host: Host, lv: LvUuid, source: initiator.Source, front: bool,
+          skip: Iterable[Range] = ()) -> None:
+    """Let a copy that was created be read and written; nothing hydrates.
+
+    :param front: whether a front of it is made
+    :param skip: what the new LV shows by itself as its source does
+    :raises LoginFailed, SourceMismatch: if the lender cannot be reached
+    """
+    disk = host.initiator.login(source, deadlines.LOGIN_SECONDS)
+    stack = inspect.refresh(host, lv)
+    _apply_source(host, stack, disk.devnum)
+    stack = _apply_clone(host, stack)
+    _skip(host, stack, skip)
+    if front:
+        consumers.consume(host, stack, names.front(host.settings.host, lv))
+    _format(host, stack)
+
+
+def build_here(host: Host, lv: LvUuid,
+               skip: Iterable[Range] = ()) -> Stack:
+    """The same for one of an LV of this node, which lends to it already.
+
+    Nobody uses it yet.
+    """
+    stack = inspect.refresh(host, lv)
+    _apply_source(host, stack, _path(host, stack))
+    stack = _apply_clone(host, stack)
+    _skip(host, stack, skip)
+    _format(host, stack)
+    return inspect.refresh(host, lv)
 
 
 def _region(host: Host, source: lv_tags.SourceTag) -> units.Bytes:

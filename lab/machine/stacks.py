@@ -114,8 +114,8 @@ class Move:
         source = lv_tags.SourceTag(
             self._node, self._old, iqn, found.portal, found.size,
             found.block_size)
-        clones.build(self.host, self._new, (self._copy, source), found, True,
-                     found.size)
+        clones.create(self.host, self._new, found.size, self._copy, source)
+        clones.build(self.host, self._new, found, True)
         write_gate.prepare(self.host, self.stack(self._new))
         write_gate.close_gate(self.host, self.stack(self._new), self._front)
 

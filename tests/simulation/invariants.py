@@ -11,6 +11,7 @@ from cinder_dmclone.stack import lv_tags
 from tests.simulation import cloud as cloud_module
 from tests.simulation import leads
 from tests.simulation import outside
+from tests.simulation import pools
 from tests.simulation import recoveries
 from tests.simulation import truth as truth_module
 from tests.unit.fake import mapped
@@ -55,6 +56,8 @@ class Watch:
             raise Violation('kernel', self.cloud.complaints[0])
         self._check_targets()
         self._check_clients(call)
+        for node in self.cloud.nodes.values():
+            pools.check(node)
         if call.port in _STORAGE:
             self.check()
 

@@ -9,6 +9,7 @@ from cinder_dmclone.host.dm import device
 from cinder_dmclone.host.dm import table
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
+from tests.simulation import pools
 from tests.unit.fake import mapped
 from tests.unit.fake import mapper
 from tests.unit.fake import storage
@@ -47,6 +48,10 @@ class Mapper(mapper.Mapper):
                            != self._node.group.block_size):
                 self._node.complain(f'{name}: the blocks of {devnum} have '
                                     'another size')
+
+    def write(self, path: str, region: int, value: str) -> None:
+        super().write(path, region, value)
+        pools.grow(typing.cast('cloud_module.Node', self._node))
 
     def source(self, lv: LvUuid) -> mapped.Mapped | None:
         return self.mapped.get(str(names.source(lv)))

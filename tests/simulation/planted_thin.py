@@ -6,11 +6,14 @@ See ``planted`` for those about a volume that moves.
 
 from __future__ import annotations
 
+import dataclasses
+
 from cinder_dmclone.location import Location
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import holes
+from cinder_dmclone.relocation import room
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
@@ -73,3 +76,20 @@ def _late(host, stack, format_=clones._format):
      where='story/thin trim')
 def _taken(host, stack):
     """It would read zeros, and nothing of others."""
+
+
+@bug('room for a copy is asked for, but not seen to', (room, 'make'),
+     where='story/pool cut')
+def _promised_twice(host, lv, size, copy, source, *others):
+    clones.create(host, lv, size, copy, source, *others)
+
+
+@bug('what is used is read before what has yet to arrive', (room, 'space'),
+     where='story/pool')
+def _used_first(host, report, space=room.space):
+    before = host.group.usage() if host.group.pool else None
+    found = space(host, report)
+    if before is None:
+        return found
+    arrived = found.usage.used - before.used
+    return dataclasses.replace(found, free=units.Bytes(found.free + arrived))

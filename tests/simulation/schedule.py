@@ -20,6 +20,8 @@ from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
 from cinder_dmclone.stack import lv_tags
+from cinder_dmclone import units
+from tests.simulation import chance
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
 from tests.simulation import faults
@@ -64,7 +66,7 @@ class Spec:
     def of_seed(cls, seed: int) -> Spec:
         choices = random.Random(f'spec {seed}')
         others = random.Random(f'others {seed}')
-        return cls(f'seed/{seed}', stories.of_seed(choices, others),
+        return cls(f'seed/{seed}', chance.of_seed(choices, others),
                    faults.Plan.of_seed(choices).muted(others),
                    choices.choice((0.02, 0.1, 0.3, 0.7)),
                    choices.choice((0.0, 0.1, 0.5)))
@@ -171,6 +173,9 @@ class Schedule:
         for node in self.cloud.nodes.values():
             if node.host in story.thin:
                 node.group.pool = storage.POOL
+            if node.host in story.pools:
+                node.group.pool_size = units.Bytes(
+                    story.pools[node.host] * storage.REGION)
         first = next(iter(self.cloud.nodes.values()))
         volume = self.cloud.create(first)
         self.cloud.tables.update(volume, multiattach=story.multiattach)

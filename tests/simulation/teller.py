@@ -16,6 +16,7 @@ from tests.simulation import control
 from tests.simulation import disasters
 from tests.simulation import nova as nova_module
 from tests.simulation import outside
+from tests.simulation import pools
 from tests.simulation import recoveries
 from tests.simulation import reverts
 from tests.simulation import scheduler
@@ -333,9 +334,9 @@ class Teller:
         size = home.lvs[names.data_lv(row.lv)].size
         return self.choices.choice([
             node for node in self.cloud.nodes.values()
-            for group in [node.group.report()]
             if node.name == row.node or (
-                group.free > size and group.block_size == home.block_size)])
+                pools.free(node) > size
+                and node.group.block_size == home.block_size)])
 
     def _end_deletion(self) -> None:
         self.first.clean_up()

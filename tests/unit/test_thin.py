@@ -19,6 +19,7 @@ from cinder_dmclone.metrics import collector
 from cinder_dmclone import names
 from cinder_dmclone import preflight
 from cinder_dmclone.relocation import room
+from cinder_dmclone.service import births
 from cinder_dmclone.service import capacity
 from cinder_dmclone.service import manage
 from cinder_dmclone.service import volumes
@@ -129,10 +130,34 @@ class RoomTest(ThinCase):
                          self.b.group.usage().used)
         self.assertEqual(9 * GIB, room.space(
             self.host, self.b.group.report()).free)
-        # It may have been extended, and written there.
-        lv.blocks = dict.fromkeys(range(9), 'x')
-        self.assertEqual(10 * GIB - 9 * storage.REGION, room.space(
+        # It may have been extended, and written there: that is no part of it.
+        lv.size = units.Bytes(2 * GIB)
+        lv.blocks = dict.fromkeys(range(8, 14), 'x')
+        self.assertEqual(9 * GIB - 6 * storage.REGION, room.space(
             self.host, self.b.group.report()).free)
+        lv.blocks = dict.fromkeys(range(16), 'x')
+        self.assertEqual(8 * GIB, room.space(
+            self.host, self.b.group.report()).free)
+
+    def test_what_others_took_of_what_is_promised(self) -> None:
+        """Servers write volumes of which no room was asked for."""
+        self.relocated()
+        self.b.group.used = int(9.5 * GIB)
+        self.assertEqual(0, room.space(self.host,
+                                       self.b.group.report()).free)
+
+    def test_what_arrives_while_it_is_counted_is_not_left_out(self) -> None:
+        self.relocated()
+        name, = (name for name in self.b.group.volumes
+                 if name.startswith('volume-'))
+
+        def arrive(call: ports.Call) -> None:
+            if call.method in ('usage', 'mapped'):
+                blocks = self.b.group.volumes[name].blocks
+                blocks[len(blocks)] = 'x'
+        self.cloud.after = arrive
+        self.assertLessEqual(room.space(
+            self.host, self.b.group.report()).free, 9 * GIB)
 
     def test_a_record_that_makes_no_sense_promises_nothing(self) -> None:
         self.b.group.create('volume-x', units.Bytes(GIB),
@@ -184,6 +209,37 @@ class RoomTest(ThinCase):
         self.assertEqual((self.a.name, None),
                          (self.cloud.row(self.volume).node,
                           self.cloud.row(self.volume).offer))
+
+    def test_two_that_begin_at_the_same_time(self) -> None:
+        """Each is told that there is room for it."""
+        self.b.group.pool_size = units.Bytes(2 * GIB - storage.REGION)
+
+        def another(call: ports.Call) -> None:
+            if call.method == 'create':
+                self.cloud.after = lambda call: None
+                self.b.group.create('volume-' + str(uuid.uuid4()),
+                                    units.Bytes(GIB), self.copied)
+        volume = VolumeId(str(uuid.uuid4()))
+        self.cloud.db.volume(volume, f'{self.b.name}#pool', status='creating')
+        attempts = [lambda: births.clone(self.b.service, volume, self.volume),
+                    self.relocated]
+        for attempt, refusal in zip(attempts, (exceptions.NoRoom,
+                                               exceptions.PeerRefused)):
+            with self.subTest(attempt=attempt):
+                self.cloud.after = another
+                with self.assertRaisesRegex(refusal, 'not enough room'):
+                    attempt()
+                self.cloud.settle()
+                self.assertEqual(1, len(self.b.group.volumes))
+                self.b.group.volumes.clear()
+
+    @property
+    def copied(self) -> list[str]:
+        """What a copy of the volume says that begins at the same time."""
+        return [lv_tags.print_tag(tag) for tag in (
+            lv_tags.CopyTag(2, VolumeId(str(uuid.uuid4()))),
+            lv_tags.SourceTag(self.a.name, self.lv, 'iqn', self.a.portal,
+                              units.Bytes(GIB), 512))]
 
     def test_nor_is_one_made_in_it(self) -> None:
         volume = str(uuid.uuid4())
