@@ -204,7 +204,7 @@ class Api:
 
     # -- volumes ------------------------------------------------------------
 
-    def _begin(self, what: str, status: str) -> dict[str, typing.Any]:
+    def begin(self, what: str, status: str) -> dict[str, typing.Any]:
         row = self.tables.volumes[self.volume]
         if row['deleted'] or row['status'] != 'available' or (
                 self.tables.attachments_of(self.volume)):
@@ -217,7 +217,7 @@ class Api:
         if row['status'] == 'error':
             row['status'] = 'deleting'
         elif row['status'] != 'deleting':
-            row = self._begin('delete', 'deleting')
+            row = self.begin('delete', 'deleting')
         if row['deleted']:
             return
         if self.tables.real:
@@ -237,7 +237,7 @@ class Api:
 
     def unmanage(self) -> None:
         """``cinder unmanage``; somebody resets the status if it fails."""
-        row = self._begin('unmanage', 'unmanaging')
+        row = self.begin('unmanage', 'unmanaging')
         if self.snapshots or self.tables.real or self.truth is None:
             row['status'] = 'available'
             raise Refused('unmanage: it is not only this volume')
@@ -258,7 +258,7 @@ class Api:
 
     def purge(self) -> None:
         """Somebody deletes in the database alone."""
-        self._begin('purge', 'deleting')
+        self.begin('purge', 'deleting')
         self._destroy()
 
     @property
@@ -372,7 +372,7 @@ class Api:
 
     def move(self, node: cloud_module.Node) -> None:
         """``openstack volume migrate`` of a volume nobody uses."""
-        row = self._begin('migrate', 'available')
+        row = self.begin('migrate', 'available')
         if row['migration_status'] not in (None, 'success', 'error'):
             raise Refused('migrate: it migrates already')
         row['migration_status'] = 'migrating'
@@ -386,7 +386,7 @@ class Api:
 
     def image(self, truth: truth_module.Truth) -> None:
         """``copy_image_to_volume``: the service itself writes the volume."""
-        row = self._begin('image', 'downloading')
+        row = self.begin('image', 'downloading')
 
         def manager(process: cloud_module.Process) -> None:
             try:

@@ -38,7 +38,7 @@ def restore_database(cloud: cloud_module.Cloud,
     tables, row = cloud.tables, cloud.row(truth.volume)
     if (not tables.before_commit or tables.real or truth.kept is not None
             or row.offer or row.deleted
-            or row.status in ('deleting', 'unmanaging')
+            or row.status in ('deleting', 'unmanaging', 'maintenance')
             or tables.pinned_then != tables.pinned()):
         return False
     newest = _newest(cloud, truth)

@@ -63,6 +63,13 @@ class Watch:
 
     def row_changed(self) -> None:
         row = self.cloud.row(self.truth.volume)
+        if self.truth.exchanges:
+            # It is another LV, with another record, of a copy by Cinder.
+            self.truth.exchanges = False
+            self._generation = self._highest = row.generation
+            self._node, self._owner = row.node, row.owner
+        if self.truth.exchanged:
+            return
         self._check_shared(row)
         if (row.status == 'reverting' and row.generation > self._generation
                 and self.truth.revert):
@@ -192,12 +199,15 @@ class Watch:
                 if not used or not _writable(found):
                     continue
                 if name and name.kind in names.WRITERS and (
-                        not leads.is_volume(self.truth,
-                                            leads.to(node, text))):
+                        not self._may_write(leads.to(node, text))):
                     raise Violation(
                         'I2 writer', f'{text} on {node.name} is open and '
                         'leads to what is not the volume '
                         f'({self.truth.owner} is)')
+
+    def _may_write(self, where: Location) -> bool:
+        return where == self.truth.target or leads.is_volume(self.truth,
+                                                             where)
 
 
 def _writable(found: mapped.Mapped) -> bool:

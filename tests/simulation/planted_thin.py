@@ -6,8 +6,6 @@ See ``planted`` for those about a volume that moves.
 
 from __future__ import annotations
 
-import dataclasses
-
 from cinder_dmclone.location import Location
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
@@ -82,14 +80,3 @@ def _taken(host, stack):
      where='story/pool cut')
 def _promised_twice(host, lv, size, copy, source, *others):
     clones.create(host, lv, size, copy, source, *others)
-
-
-@bug('what is used is read before what has yet to arrive', (room, 'space'),
-     where='story/pool')
-def _used_first(host, report, space=room.space):
-    before = host.group.usage() if host.group.pool else None
-    found = space(host, report)
-    if before is None:
-        return found
-    arrived = found.usage.used - before.used
-    return dataclasses.replace(found, free=units.Bytes(found.free + arrived))

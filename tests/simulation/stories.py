@@ -242,6 +242,15 @@ BASE = {
                       'wait 30, detach', 'meet, birth b'),
     'pool snap': tight(15, 'snap, meet, mvsnap b, attach b, fill, wait 30, '
                        'detach', 'meet, birth b'),
+    'exchange': base('exchange b, attach b, fill, wait 3, detach, attach a'),
+    'exchange moved': base('attach b, wait 30, detach, exchange a, attach c, '
+                           'wait 3, detach, exchange b'),
+    'exchange hydrating': base('attach b, detach, part a b, exchange c, '
+                               'wait 300, attach a, fill, wait 3, detach'),
+    'exchange lent': base('migrate b, birth a, part a b, exchange c, '
+                          'attach b, wait 3, detach'),
+    'exchange snap': base('snap, unsnap, exchange b, snap, attach a, fill, '
+                          'wait 30, detach, unsnap'),
     'forget': base('stray a, attach b, part a b, stray b, forget_all a, '
                    'forget_all b, detach, migrate a, forget_all b, snap, '
                    'attach b, forget_all a'),

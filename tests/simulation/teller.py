@@ -14,6 +14,7 @@ from tests.simulation import births
 from tests.simulation import cloud as cloud_module
 from tests.simulation import control
 from tests.simulation import disasters
+from tests.simulation import exchange
 from tests.simulation import nova as nova_module
 from tests.simulation import outside
 from tests.simulation import pools
@@ -131,6 +132,9 @@ class Teller:
 
     def _migrate(self, host: str) -> None:
         self.api.move(self._node(host))
+
+    def _exchange(self, host: str) -> None:
+        exchange.migrate(self.api, self.truth, self._node(host))
 
     def _drain(self) -> None:
         recoveries.drain(self.api)

@@ -81,6 +81,12 @@ class Truth:
         self.meddled = False
         # Its LV was promised to the operator.
         self.unmanaged = False
+        # Cinder's generic migration writes to it; and, while its row names an
+        # LV that is on another node, which one it is.
+        self.target: Location | None = None
+        self.exchanged: Location | None = None
+        # The next change of the row makes what was copied the volume.
+        self.exchanges = False
         # LVs that went with the disks of their node, and what is left of a
         # volume that needs one: nobody hydrates from these any more.
         self.lost: set[Location] = set()
@@ -103,7 +109,7 @@ class Truth:
     def owner(self) -> Location:
         """Also while the database says something else."""
         real = self.cloud.tables.real if self.main else None
-        return real or self.cloud.row(self.volume).owner
+        return real or self.exchanged or self.cloud.row(self.volume).owner
 
     @property
     def all(self) -> list[Truth]:
