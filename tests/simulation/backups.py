@@ -47,6 +47,11 @@ def woven(steps: typing.Iterable[tuple[str, ...]], choices: random.Random
 class Reader(server.Server):
     """It has what it reads open on the node that has it."""
 
+    @property
+    def whole(self) -> bool:
+        """Whether no disk is lost that what it reads needs."""
+        return self.truth.lost.isdisjoint(self.truth.chain(self.here))
+
     def begin(self) -> None:
         """From now on it must not see less."""
         found = self.truth.read_copies(self.here, durable=False)
@@ -178,7 +183,7 @@ def _opened(truth: truth_module.Truth, place: outside.Host,
         name = node.mapper.named(data['device_path'])
         there = name in node.mapper.mapped
         reader = Reader(truth, node, name) if there else None
-    if reader and there and reader.here not in truth.lost:
+    if reader and there and reader.whole:
         reader.begin()
         return reader
     if reader:

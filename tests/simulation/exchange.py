@@ -131,6 +131,8 @@ class Migration:
         source = Source(self.truth, self.home, here['data']['device_path'])
         target = outside.Served(self.copied, self.home, there['data'])
         try:
+            if not source.whole:
+                raise control.Refused('exchange: its data is lost')
             source.begin()
             if not (all(self._copy_one(source, target, number)
                         for number in range(len(self.truth.regions)))

@@ -146,6 +146,31 @@ class ProofTest(HoleTestCase):
         self.cloud.settle()
         self.assert_settled()
 
+    def test_its_end_is_on_the_disk_before_it_is_believed(self) -> None:
+        """H7: also if the service died with the tag gone, but not flushed."""
+        def kill(call: ports.Call) -> None:
+            if call.node == self.b.name and call.method == 'retag' and (
+                    not self.copied()):
+                self.b.kill()
+        _, path = self.relocated()
+        self.cloud.after = kill
+        self.cloud.settle()
+        self.assertFalse(self.b.process.alive)
+        self.assertEqual(1, len(self.a.group.volumes))
+        self.cloud.after = lambda call: None
+        self.cloud.restart()
+        self.cloud.settle()
+        self.assertEqual({}, self.a.group.volumes)
+        self.b.lose_power()
+        self.cloud.restart()
+        self.assert_data(self.b, path)
+        self.assert_settled()
+
+    def copied(self) -> bool:
+        """Whether the LV of b says that it hydrates."""
+        return any('.from/' in tag for lv in self.b.group.volumes.values()
+                   for tag in lv.tags)
+
     def clone(self) -> mapped.Mapped:
         found, = (found for name, found in self.b.mapper.mapped.items()
                   if '-clone-' in name)
