@@ -16,6 +16,7 @@ from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.stack import joint
 from cinder_dmclone.stack import state
 
 Records: typing.TypeAlias = frozenset[tuple[object, ...]]
@@ -70,7 +71,7 @@ class Facts:
     def lagging(self) -> bool:
         """Whether somebody still writes what this LV is the copy of."""
         return bool(self.stack.of_kind(names.Kind.JOINT)
-                    or self.lender and self.lender.of_kind(*names.WRITERS))
+                    or self.lender and joint.lagging(self.stack, self.lender))
 
     @property
     def reads_elsewhere(self) -> bool:

@@ -30,6 +30,16 @@ from cinder_dmclone import units
 _BEYOND = units.Sectors(8)
 
 
+def lagging(copy: Stack, lender: Stack) -> list[names.DeviceName]:
+    """Who still writes an LV in whose place a copy on its node goes on.
+
+    By their names: another volume that begins as what this one is has nothing
+    to do with them. Nor has who is cut off, and leads nowhere.
+    """
+    return [name for name in lender.of_kind(*names.WRITERS)
+            if name.lv == copy.known_as and not lender.fenced(name)]
+
+
 def lead_over(host: Host, copy: Stack, lender: Stack) -> None:
     """Have nobody write an LV any more that a copy on this node was made of.
 
@@ -39,7 +49,7 @@ def lead_over(host: Host, copy: Stack, lender: Stack) -> None:
         fetch from a lender; those who write are led over later
     """
     name = names.joint(copy.lv)
-    writers = lender.of_kind(*names.WRITERS)
+    writers = lagging(copy, lender)
     if writers:
         consumers.refuse_discards(host, copy)
         host.dm.apply(str(name), _table(copy, lender))

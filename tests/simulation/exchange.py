@@ -70,6 +70,7 @@ class Migration:
         self.other = VolumeId(str(uuid.uuid4()))
         self.there = control.Api(self.cloud, self.other)
         self.there.fate = self._fate
+        self.source: Source | None = None
         self.ended = False
 
     def _fate(self, what: str) -> ports.Fate:
@@ -96,6 +97,9 @@ class Migration:
         self.cloud.scheduler.spawn('migration', self._work, process,
                                    owner=process)
         while process.alive and not self.ended:
+            if self.truth.kept is not None and self.source:
+                # Somebody ends what would wait for what is lost.
+                self.source.close()
             self.cloud.scheduler.sleep(1.0)
         self.truth.target = None
         self._put_right()
@@ -128,7 +132,8 @@ class Migration:
             other.service, self.other, connector))
         here = connections.connect(service, self.api.volume, connector)
         self.truth.target = Location(self.node.name, LvUuid(self.other))
-        source = Source(self.truth, self.home, here['data']['device_path'])
+        source = self.source = Source(self.truth, self.home,
+                                      here['data']['device_path'])
         target = outside.Served(self.copied, self.home, there['data'])
         try:
             if not source.whole:

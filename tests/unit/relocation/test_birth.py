@@ -8,6 +8,7 @@ import typing
 import uuid
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.host.dm import table
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
@@ -17,6 +18,7 @@ from cinder_dmclone.service import births
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.service import volumes
 from tests.unit import base
+from tests.unit import migration
 from tests.unit.fake import cloud
 from tests.unit.fake import database  # noqa: F401  registers the objects
 from tests.unit.fake import ports
@@ -59,6 +61,28 @@ class BirthTestCase(base.CloudTestCase):
     def assert_lvs(self, node: cloud.Node, *volumes: VolumeId) -> None:
         self.assertEqual({names.data_lv(self.cloud.row(volume).lv)
                           for volume in volumes}, set(node.group.volumes))
+
+
+class LeftBehindTest(migration.MigrationTestCase):
+
+    def test_a_server_is_never_led_to_another_volume(self) -> None:
+        """It was cut off, and its device leads nowhere."""
+        volume = VolumeId(str(uuid.uuid4()))
+        self.cloud.db.volume(volume, f'{self.a.name}#{cloud.POOL}',
+                             status='creating')
+        births.clone(self.a.service, volume, self.volume)
+        self.cloud.db.update(volume, status='available')
+        self.migrate()
+        self.switch()
+        front = self.a.mapper.named(self.old)
+        for _ in range(5):
+            self.cloud.tick(regions=1)
+            self.assertTrue(self.a.mapper.mapped[front].table.has(
+                table.Error))
+        self.leave()
+        self.cloud.settle()
+        self.cloud.delete(volume)
+        self.assert_migrated()
 
 
 class CloneTest(BirthTestCase):
