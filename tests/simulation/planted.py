@@ -79,9 +79,8 @@ def _no_attachment(row, purpose):
 
 
 @bug('hydration before the commit', (clones, 'build'))
-def _early_hydration(host, lv, tags, source, front, size,
-                     build=clones.build):
-    build(host, lv, tags, source, front, size)
+def _early_hydration(host, lv, source, front, skip, build=clones.build):
+    build(host, lv, source, front, skip)
     clones.hydrate(host, inspect.refresh(host, lv))
 
 

@@ -23,6 +23,12 @@ from tests.simulation import mistakes
 
 bug = mistakes.bug
 
+
+@bug('who is cut off is led to another volume', (joint, 'lagging'),
+     where='story/birth behind')
+def _anybody(copy, lender):
+    return lender.of_kind(*names.WRITERS)
+
 # So many looks at an LV take long enough for a write.
 SLOWLY = 20
 

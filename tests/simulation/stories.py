@@ -173,6 +173,8 @@ BASE = {
                         'detach, attach b, fill'),
     'birth in use': base('attach a, fill, birth a, flush, wait 3, detach, '
                          'attach b, delete'),
+    'birth behind': base('attach a, fill, birth a, live b held, wait 30, '
+                         'detach'),
     'birth chain here': base('attach b, part a b, birth b, wait 3'),
     'birth': base('migrate b, birth a, delete'),
     'birth chain': base('migrate b, part a b, birth c, delete'),
