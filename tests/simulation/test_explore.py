@@ -19,7 +19,7 @@ from tests.simulation import stories
 LONG = bool(os.environ.get('DMCLONE_LONG'))
 # One out of so many; none of them divides the number of the variants of a
 # crash or of a message.
-CRASHES = 11 if LONG else 107
+CRASHES = 11 if LONG else 127
 MESSAGES = 1 if LONG else 7
 PAIRS = 1 if LONG else 5
 SHARED = 1 if LONG else 61
