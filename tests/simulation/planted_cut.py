@@ -29,6 +29,7 @@ bug = mistakes.bug
 def _anybody(copy, lender):
     return lender.of_kind(*names.WRITERS)
 
+
 # So many looks at an LV take long enough for a write.
 SLOWLY = 20
 
