@@ -286,7 +286,8 @@ def _left(what: str, stack: Stack,
           of: typing.Mapping[VolumeId, rows.Row]) -> Item:
     """An LV that is no volume, no snapshot, and lent to nobody."""
     found = [of[volume] for volume in stack.volumes if volume in of]
-    if stack.tags.forgotten or found and all(row.deleted for row in found):
+    if stack.tags.forgotten or stack.tags.erased or (
+            found and all(row.deleted for row in found)):
         return Item(what, Fate.WAITS, 'it is being deleted')
     if stack.tags.copy:
         return Item(what, Fate.STAYS, f'volume {stack.tags.copy.volume} is '

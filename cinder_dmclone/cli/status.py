@@ -115,6 +115,8 @@ def role_of(stack: state.Stack) -> str:
     tags = stack.tags
     if stack.unreadable:
         return f'UNREADABLE: {stack.unreadable}'
+    if tags.erased:
+        return 'is erased and deleted'
     if tags.forgotten:
         return 'forgotten, is deleted'
     lent = [f'lent to {tag.borrower}' if tag.read

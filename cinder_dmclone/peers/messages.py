@@ -115,6 +115,7 @@ class LvState(enum.Enum):
     HYDRATING = 'hydrating'
     COPY = 'copy'
     MISSING = 'missing'
+    ERASED = 'erased'
     UNCLEAR = 'unclear'
 
 

@@ -145,7 +145,7 @@ def _setting(name: str, *options: str) -> list[str]:
 
 def config() -> list[str]:
     """The options that each of our commands has."""
-    # A relocation is ten changes, and LVM would keep the whole group's text
+    # A relocation is many changes, and LVM would keep the whole group's text
     # of each for 30 days. The backup, of the last one, stays.
     return ['--config', f'backup/archive=0 {_filter()}']
 

@@ -269,6 +269,7 @@ def _lend(world: World, decision: Decision, known: Facts) -> None:
 @performs(Action.RELEASE, Action.ERASE)
 def _strip(world: World, decision: Decision, known: Facts) -> None:
     teardown.strip(world.host, known.stack)
+    teardown.condemn(world.host, known.stack)
 
 
 @performs(Action.DISCARD)

@@ -51,7 +51,8 @@ def decide(host: str, stack: state.Stack) -> Decision:
     if stack.unreadable:
         return Decision(Verdict.REPORT, stack.unreadable)
     moved = tags.only_snapshot and not tags.source
-    if not (tags.own or moved) or tags.copy or tags.forgotten:
+    if not (tags.own or moved) or tags.copy or (
+            tags.forgotten or tags.erased):
         return Decision(Verdict.WAIT,
                         'whether it is the volume, the row knows')
     if tags.source and (not stack.assembled or _fails(stack)):

@@ -27,6 +27,9 @@ def why_not(facts: Facts, mistaken: bool = False) -> str:
         return 'there is no such LV'
     if stack.unreadable:
         return stack.unreadable
+    if stack.tags.erased:
+        return ('its deletion had begun, and what it held may be overwritten '
+                'in part')
     if facts.rivals:
         return 'several volumes claim it'
     if own is None or stack.tags.copy or stack.tags.forgotten:

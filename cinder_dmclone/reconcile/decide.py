@@ -61,6 +61,8 @@ def _decide(facts: Facts) -> Decision:
         return Decision(Verdict.REPORT, stack.unreadable)
     if stack.data is None and not facts.home:
         return _without_lv(facts)
+    if stack.tags.erased:
+        return _erased(facts)
     if stack.tags.forgotten:
         return _forgotten(facts)
     if row is None:
@@ -83,6 +85,28 @@ def _decide(facts: Facts) -> Decision:
     if row.status == VolumeStatus.DELETING and facts.home:
         return Decision(Verdict.WAIT, 'the volume is being deleted')
     return home.decide(facts, row) if facts.home else _elsewhere(facts, row)
+
+
+def _erased(facts: Facts) -> Decision:
+    """The next step for an LV whose deletion has begun.
+
+    It was proven that nobody needs it. If the database says otherwise, it has
+    gone back in time.
+    """
+    row = facts.row
+    if row and not row.deleted and (row.unreadable or facts.here in (
+            row.owner, row.source, row.offer)):
+        return Decision(
+            Verdict.REPORT, 'its deletion had begun, and the row of volume '
+            f'{row.id} names it: what it held may be overwritten in part')
+    for found in facts.snapshots.values():
+        if not found.deleted and (
+                found.unreadable or found.at == facts.here):
+            return Decision(
+                Verdict.REPORT, 'its deletion had begun, and the row of '
+                f'snapshot {found.id} names it: what it held may be '
+                'overwritten in part')
+    return Decision(Action.ERASE, 'its deletion has begun')
 
 
 def _forgotten(facts: Facts) -> Decision:

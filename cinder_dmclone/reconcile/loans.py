@@ -46,8 +46,9 @@ def standing(facts: Facts, tag: lv_tags.LoanTag) -> Decision | None:
             LvState.COPY, LvState.HYDRATING):
         return Decision(Verdict.WAIT, f'{tag.borrower} hydrates from here')
     doubt = _doubt(tag.borrower, tag.generation, tag.size, tag.group, shown)
-    if doubt and shown.state is LvState.MISSING:
-        return _without_borrower(facts, tag, doubt, shown.group == tag.group)
+    if doubt and shown.state in (LvState.MISSING, LvState.ERASED):
+        return _without_borrower(facts, tag, doubt, (
+            shown.state is LvState.MISSING and shown.group == tag.group))
     return _kept(doubt) if doubt else None
 
 
@@ -76,12 +77,13 @@ def _kept(doubt: str) -> Decision:
 
 def _without_borrower(facts: Facts, tag: lv_tags.LoanTag, doubt: str,
                       same_group: bool) -> Decision | None:
-    """Why a loan to what is not there any more still needs this LV.
+    """Why a loan to what is not there, or soon not any more, needs this LV.
 
     Nobody can hydrate from the borrower: what is left to ask is whether its
     volume does without.
 
-    :param same_group: whether its node has the disks it had then
+    :param same_group: whether it may never have been there: its node has the
+        disks it had then
     """
     snapshot = facts.snapshots.get(SnapshotId(tag.volume))
     if snapshot:

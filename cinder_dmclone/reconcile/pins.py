@@ -139,7 +139,8 @@ def misplaced(facts: Facts) -> list[SnapshotRow]:
     Their rows say that they are another LV, or nothing. A copy to which one
     was to move is none of it before it has all.
     """
-    if facts.stack.tags.only_snapshot and facts.stack.tags.source:
+    tags = facts.stack.tags
+    if tags.only_snapshot and tags.source or tags.erased:
         return []
     found = [facts.snapshots.get(tag.snapshot)
              for tag in facts.stack.tags.snaps]

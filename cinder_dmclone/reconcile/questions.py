@@ -30,6 +30,8 @@ def show(host: Host, lv: LvUuid) -> messages.Shown:
     known = own or snaps and snaps[0]
     if stack.data is None:
         state = LvState.MISSING
+    elif stack.tags.erased:
+        state = LvState.ERASED
     elif stack.tags.copy:
         state = LvState.COPY
     elif not known or stack.unreadable:

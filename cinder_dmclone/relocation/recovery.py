@@ -71,7 +71,7 @@ def find(world: World, row: rows.Row) -> Stack:
 
 def _was(stack: Stack, row: rows.Row) -> bool:
     own = stack.tags.own
-    return not stack.unreadable and own is not None and (
+    return not stack.unreadable and not stack.tags.erased and (
         own == lv_tags.OwnTag(row.generation - 1, row.id)
         and any(tag.generation == row.generation and tag.volume == row.id
                 and tag.read for tag in stack.loans_to(row.owner)))
@@ -101,7 +101,7 @@ def comes_back(world: World, place: Location) -> str:
                 if world.peers.is_up(place.node) else '')
     except exceptions.PeerRefused as error:
         return error.msg
-    if shown.state is LvState.MISSING:
+    if shown.state in (LvState.MISSING, LvState.ERASED):
         return ''
     return f'{place.node} answers, and has it ({shown.state.value})'
 

@@ -19,6 +19,8 @@ from cinder_dmclone.stack import lv_tags
 def undo(service: Service, request: messages.Undo) -> messages.Plan:
     """Let an LV be what it was before it was forgotten, or given up in part.
 
+    Also one whose deletion had begun when the database was restored.
+
     The reconciler then decides about it as about any other.
 
     :raises NotUndone: if nothing was decided about it, if that cannot be
@@ -30,20 +32,23 @@ def undo(service: Service, request: messages.Undo) -> messages.Plan:
         stack = known.stack
         if stack.unreadable:
             raise _refusal(service, request.lv, stack.unreadable)
-        tag: lv_tags.Tag
-        if stack.tags.forgotten and request.kind == lv_tags.ForgottenTag.kind:
-            tag, plan = stack.tags.forgotten, _kept(service, decision, known)
-        elif stack.tags.lost and request.kind == lv_tags.LostTag.kind:
-            tag, plan = stack.tags.lost, _waited_for(service, known)
-        else:
+        tags: tuple[lv_tags.Tag | None, ...] = ()
+        if request.kind == lv_tags.ForgottenTag.kind:
+            tags = stack.tags.forgotten, stack.tags.erased
+        elif request.kind == lv_tags.LostTag.kind:
+            tags = stack.tags.lost,
+        found = [tag for tag in tags if tag]
+        if not found:
             raise _refusal(service, request.lv,
                            f'nobody has decided that it is {request.kind}')
+        plan = (_waited_for(service, known) if stack.tags.lost in found
+                else _kept(service, decision, known))
         if request.record:
             if request.record != plan.record:
                 raise _refusal(service, request.lv, 'it is not as it was when '
                                'that was agreed to')
             service.host.group.retag(names.data_lv(request.lv),
-                                     remove=[lv_tags.print_tag(tag)])
+                                     remove=map(lv_tags.print_tag, found))
             service.host.group.flush()
     service.loop.enqueue(request.lv)
     return plan
@@ -61,7 +66,8 @@ def _kept(service: Service, decision: Decision,
     assert known.stack.data is not None
     return messages.Plan(
         does=f'LV {names.data_lv(known.stack.lv)} on {service.node} is '
-        f'forgotten no more. Until now: {decision.why}.',
+        f'{"forgotten" if known.stack.tags.forgotten else "deleted"} no more. '
+        f'Until now: {decision.why}.',
         # A database may have been restored while it was being erased.
         gives_up=['what was overwritten of it already, if its deletion had '
                   'begun: compare it with a backup'],

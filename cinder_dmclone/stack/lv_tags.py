@@ -92,6 +92,18 @@ class ForgottenTag:
 
 
 @dataclasses.dataclass(frozen=True)
+class ErasedTag:
+    """What this LV held is overwritten, or will be: it is to be deleted.
+
+    Nobody may take it for what its other tags say: how much of that is left is
+    not known. ``volume`` is the one that it was of.
+    """
+
+    kind: typing.ClassVar[str] = 'erased'
+    volume: VolumeId
+
+
+@dataclasses.dataclass(frozen=True)
 class LoanTag:
     """This LV is the source of ``lv`` on ``node``: never to be written.
 
@@ -190,8 +202,8 @@ class MetadataTag:
     iqn: str
 
 
-Tag = (OwnTag | CopyTag | SourceTag | LostTag | ForgottenTag | LoanTag
-       | PastTag | FrontTag | SnapTag | MetadataTag)
+Tag = (OwnTag | CopyTag | SourceTag | LostTag | ForgottenTag | ErasedTag
+       | LoanTag | PastTag | FrontTag | SnapTag | MetadataTag)
 _KINDS: dict[str, type[Tag]] = {
     cls.kind: cls for cls in typing.get_args(Tag)}
 _NUMBERS: dict[str, typing.Callable[[str], int]] = {
@@ -256,6 +268,7 @@ class Tags:
     source: SourceTag | None = None
     lost: LostTag | None = None
     forgotten: ForgottenTag | None = None
+    erased: ErasedTag | None = None
     lent: tuple[LoanTag, ...] = ()
     past: PastTag | None = None
     front: FrontTag | None = None
@@ -286,7 +299,7 @@ class Tags:
         return cls(own=single.get('own'), copy=single.get('copy'),
                    source=single.get('from'), lost=single.get('lost'),
                    forgotten=single.get('forgotten'),
-                   lent=tuple(lent),
+                   erased=single.get('erased'), lent=tuple(lent),
                    past=single.get('past'), front=single.get('front'),
                    snaps=tuple(snaps),
                    meta=single.get('meta'))

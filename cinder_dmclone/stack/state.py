@@ -225,6 +225,7 @@ class Stack:
     def in_flight(self) -> bool:
         """Whether a relocation left something here to finish or undo."""
         return bool(self.tags.copy or self.tags.source or self.tags.lent
+                    or self.tags.erased
                     or self.meta or self.unreadable
                     or self.of_kind(names.Kind.CLONE, names.Kind.SOURCE,
                                     names.Kind.LOAN, names.Kind.JOINT,

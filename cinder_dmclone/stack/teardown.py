@@ -9,6 +9,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
 from cinder_dmclone.stack import consumers
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
 from cinder_dmclone.stack import write_gate
 
@@ -123,6 +124,18 @@ def put_away(host: Host, stack: Stack) -> None:
     if stack.assembled:
         consumers.flush(host, stack)
     _disassemble(host, stack, host.initiator.disconnect)
+
+
+def condemn(host: Host, stack: Stack) -> None:
+    """Write down durably that what an LV holds is about to be overwritten.
+
+    That takes long, is interrupted, and is not for ever decided: a database
+    may be restored, or the node be lost that has what this LV was needed for.
+    """
+    if stack.data and not stack.data.pool and not stack.tags.erased:
+        host.group.retag(stack.data.name, add=[lv_tags.print_tag(
+            lv_tags.ErasedTag(stack.volume))])
+        host.group.flush()
 
 
 def erase(host: Host, stack: Stack) -> None:

@@ -230,6 +230,8 @@ class RestoredTest(AdoptTestCase):
                 ((), 'do not say that it was ever a volume'),
                 ((lv_tags.CopyTag(2, self.volume),), 'was ever a volume'),
                 ((own, lv_tags.ForgottenTag(self.volume)), 'ever a volume'),
+                ((own, lv_tags.ErasedTag(self.volume)),
+                 'what it held may be overwritten in part'),
                 ((own, lv_tags.PastTag(3, self.volume, self.a.name, OTHER)),
                  'the volume has gone on from it, to a@dmclone'),
                 ((lv_tags.OwnTag(1, self.volume),),

@@ -231,6 +231,13 @@ class SnapshotTest(test_adopt.AdoptTestCase):
             with self.subTest(status):
                 self.assert_refused('it is volume')
 
+    def test_what_is_overwritten_is_none(self) -> None:
+        """The snapshot had moved, and that node is lost as well."""
+        self.b.group.retag(names.data_lv(self.copy), add=[
+            lv_tags.print_tag(lv_tags.ErasedTag(self.volume))])
+        self.b.group.flush()
+        self.assert_refused('what it held may be overwritten in part')
+
     def test_somebody_was_faster(self) -> None:
         real = records.SnapshotStore.adopt
 

@@ -85,6 +85,9 @@ class FormTest(ThinCase):
             volume = self.cloud.create(node)
             host = node.process.world.host
             stack = inspect.refresh(host, self.cloud.row(volume).lv)
+            teardown.condemn(host, stack)
+            self.assertEqual(bool(count), bool(
+                inspect.refresh(host, stack.lv).tags.erased))
             teardown.erase(dataclasses.replace(host, erase=erase), stack)
             self.assertEqual(count, erase.call_count)
 

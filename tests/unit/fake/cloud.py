@@ -174,7 +174,12 @@ class Node:
         return f'{major}:{self._numbers}'
 
     def erase(self, path: str, size: units.Bytes) -> None:
-        self.erased.append(path.rpartition('/')[2])
+        name = path.rpartition('/')[2]
+        self.erased.append(name)
+        lv = self.group.volumes[name]
+        lv.blocks = dict.fromkeys(range(size // storage.REGION),
+                                  storage.ZEROS)
+        lv.flush()
 
     def complain(self, text: str) -> None:
         self.cloud.complaints.append(f'{self.name}: {text}')

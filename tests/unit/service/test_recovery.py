@@ -202,6 +202,17 @@ class TakeBackTest(LostTestCase):
         with self.refused('this node has nothing that was lent'):
             self.ask(node=self.others[0])
 
+    def test_what_is_overwritten(self) -> None:
+        """All had arrived, and its removal has begun."""
+        self.cloud.after = lambda call: (
+            self.lose(self.b) if call.port == 'erase' else None)
+        with mock.patch.object(self.a.process.world.host.group, 'remove',
+                               side_effect=exceptions.DeviceBusy(device='x')):
+            self.cloud.settle()
+        self.assertIn(names.data_lv(self.lv), self.a.erased)
+        with self.refused('this node has nothing that was lent'):
+            self.ask()
+
     def test_what_somebody_has_open_here(self) -> None:
         self.lose(self.b)
         name = names.front('a', self.lv)

@@ -12,9 +12,11 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.releases import models
 from cinder_dmclone.stack import lv_tags
 from tests.unit.fake import cloud
 from tests.unit.fake import mapped
+from tests.unit.fake import ports
 from tests.unit.service import operators
 from tests.unit.service import test_forgetting
 from tests.unit.service import test_giving_up
@@ -61,6 +63,55 @@ class UndoTestCase(operators.OperatorTestCase):
                 node.start()
         self.assertIn('retag', reached)
         self.assertFalse(tagged())
+
+
+class ErasedTest(UndoTestCase):
+    """A volume was being deleted when the database was restored."""
+
+    kind = 'forgotten'
+    refusal = (r'What was decided about LV [-0-9a-f]+ on a@dmclone stands: '
+               r'.*\. Nothing was changed\.')
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.cloud.after = lambda call: (
+            self.a.lose_power() if call.port == 'erase' else None)
+        self.cloud.db.update(self.volume, deleted=True)
+        with contextlib.suppress(ports.Killed):
+            self.a.process.loop.run_once(everything=True)
+        self.assertEqual([names.data_lv(self.lv)], self.a.erased)
+        self.cloud.after = lambda call: None
+
+    def restore(self) -> None:
+        self.cloud.db.purge(models.Volume, self.volume)
+        self.cloud.db.volume(self.volume, f'{self.a.name}#pool',
+                             status='available', provider_id='1')
+        self.a.start()
+
+    def test_it_goes_all_the_same(self) -> None:
+        self.a.start()
+        self.assertEqual({}, self.a.group.volumes)
+
+    def test_it_is_not_served(self) -> None:
+        self.restore()
+        self.assertEqual({}, self.a.mapper.mapped)
+        with self.assertRaisesRegex(exceptions.CannotServe,
+                                    'may be overwritten in part'):
+            self.cloud.attach(self.volume, self.a)
+        self.cloud.delete(self.volume)
+        self.cloud.settle()
+        self.assertEqual({}, self.a.group.volumes)
+
+    def test_an_operator_wants_what_is_left(self) -> None:
+        self.restore()
+        plan = self.undo(self.a, self.lv)
+        self.assertEqual(
+            f'LV volume-{self.lv} on a@dmclone is deleted no more. Until now: '
+            f'its deletion had begun, and the row of volume {self.volume} '
+            'names it: what it held may be overwritten in part.', plan.does)
+        self.assertIn('compare it with a backup', plan.gives_up[0])
+        self.undo(self.a, self.lv, plan.record)
+        self.cloud.attach(self.volume, self.a)
 
 
 class ForgottenTest(UndoTestCase):
