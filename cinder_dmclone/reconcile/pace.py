@@ -15,6 +15,7 @@ import typing
 
 from oslo_log import log as logging
 
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
 from cinder_dmclone.stack import state
@@ -56,6 +57,13 @@ class Pace:
         with self._some:
             self._clones = clones
             self._some.notify()
+
+    def leave(self, lv: LvUuid) -> None:
+        """Take note that nothing hydrates there any more."""
+        gone = str(names.clone(lv))
+        with self._some:
+            self._clones = tuple(name for name in self._clones
+                                 if name != gone)
 
     def start(self) -> None:
         """Begin; nothing has to end it."""

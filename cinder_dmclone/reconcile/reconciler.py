@@ -262,6 +262,8 @@ class Reconciler:
             now, plan = self._world.clock.monotonic(), self._schedule
             if decision.step is Verdict.REST:
                 plan.rest(lv, seen)
+                # It may be the last look for a day.
+                self._pace.leave(lv)
             elif stack.write_waits:
                 plan.hurry(lv, seen, now)
             elif stack.tags.source and stack.clone:

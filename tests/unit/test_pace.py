@@ -71,6 +71,18 @@ class PaceTest(base.CloudTestCase):
             loop._pace.once()
         look.assert_called_once_with(wanted, pace.TIMES, pace.SECONDS)
 
+    def test_not_what_is_gone(self) -> None:
+        """Nobody looks again when a volume was deleted that hydrated."""
+        attachment, _ = self.relocated()
+        self.cloud.settle(1)
+        self.cloud.detach(self.volume, attachment, self.b)
+        self.cloud.delete(self.volume)
+        self.cloud.settle()
+        with mock.patch.object(self.b.mapper, 'look_again',
+                               return_value=0.0) as look:
+            self.b.process.loop._pace.once()
+        look.assert_called_once_with((), pace.TIMES, pace.SECONDS)
+
     def test_the_thread(self) -> None:
         """It asks nobody while there is none."""
         looks: list[typing.Iterable[str]] = []
