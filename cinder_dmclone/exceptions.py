@@ -210,6 +210,13 @@ class CannotExtend(DMCloneException):
                "not be shown the new size. Nothing was changed.")
 
 
+class GrownInPart(DMCloneException):
+    message = ("Volume %(volume)s on %(node)s has grown, and %(device)s, "
+               "which is in use, has not: I/O under way in it did not end in "
+               "time. Set the status of the volume back, and extend it to "
+               "%(gib)s GiB again.")
+
+
 class NotHome(DMCloneException):
     message = ("Volume %(volume)s belongs to %(owner)s, not to %(node)s.")
 

@@ -26,6 +26,7 @@ from cinder_dmclone.database import snapshots
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import borrower
@@ -105,17 +106,26 @@ def _require_possible(world: World, row: rows.Row, stack: Stack) -> None:
     writers = stack.of_kind(*names.WRITERS)
     if len(writers) > 1:
         raise _cannot(world, row, _several(writers))
-    chain = _chain(world, stack)
-    for link in reversed(chain) if writers else ():
-        if link.tags.source and not link.has_path:
-            raise _cannot(
-                world, row, f'its lender {link.tags.source.node} is away: a '
-                'server that waits for it cannot be led over')
-    if len(chain) > MOST_LINKS:
+    away = lender_away(world, stack) if writers else None
+    if away:
+        raise _cannot(world, row, f'its lender {away} is away: a server that '
+                      'waits for it cannot be led over')
+    if len(_chain(world, stack)) > MOST_LINKS:
         raise _cannot(world, row, f'it has {MOST_LINKS} copies here that '
                       'have yet to hydrate')
     lender.require_openers(world, row, stack)
     room.require(world.host, world.host.group.report(), stack.data.size)
+
+
+def lender_away(world: World, stack: Stack) -> NodeName | None:
+    """The lender that a read of an LV may wait for; None if it waits for none.
+
+    It may be that of an LV of this node from which this one hydrates.
+    """
+    for link in reversed(_chain(world, stack)):
+        if link.tags.source and not (link.has_path or link.given_up):
+            return link.tags.source.node
+    return None
 
 
 def _several(writers: list[names.DeviceName]) -> str:

@@ -16,6 +16,7 @@ from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import coordinator
+from cinder_dmclone.relocation import cut
 from cinder_dmclone.relocation import room
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.service import manage
@@ -80,6 +81,7 @@ def extend(service: Service, volume_id: VolumeId, size_gib: int) -> None:
     """Grow a volume; idempotent. Who uses it sees the new size.
 
     :raises CannotExtend: if a device that is in use could not grow
+    :raises GrownInPart: if one did not; asked for again it may
     :raises LiveMigrated: if its server is live-migrated for long
     """
     service.after_migration(messages.Extend(volume_id, size_gib), _grow)
@@ -97,19 +99,27 @@ def _grow(service: Service, row: rows.Row, request: messages.Extend) -> None:
     assert known.row is not None
     service.require_unoffered(known.row)
     _require_growth(service, known)
-    host.group.extend(names.data_lv(known.stack.lv),
-                      units.Bytes.from_gib(request.gib))
+    name, size = names.data_lv(known.stack.lv), units.Bytes.from_gib(
+        request.gib)
+    # One that has failed may have made it larger than it is to be now.
+    if host.group.report().lvs[name].size < size:
+        host.group.extend(name, size)
     host.group.flush()
     stack = inspect.refresh(host, known.stack.lv)
-    for name in stack.of_kind(*names.WRITERS):
-        consumers.consume(host, stack, name)
+    for writer in stack.of_kind(*names.WRITERS):
+        try:
+            consumers.consume(host, stack, writer)
+        except exceptions.CommandTimeout as error:
+            raise exceptions.GrownInPart(
+                volume=row.id, node=service.node, device=writer,
+                gib=request.gib) from error
 
 
 def _require_growth(service: Service, known: observed.Facts) -> None:
     """See that no request may keep a device from growing."""
     stack = known.stack
-    source = stack.tags.source
-    if source and stack.of_kind(*names.WRITERS) and not (
-            stack.has_path or stack.given_up):
+    away = (cut.lender_away(service.world, stack)
+            if stack.of_kind(*names.WRITERS) else None)
+    if away:
         raise exceptions.CannotExtend(
-            volume=stack.volume, node=service.node, lender=source.node)
+            volume=stack.volume, node=service.node, lender=away)

@@ -10,10 +10,13 @@ from oslo_serialization import jsonutils
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.service import connections
+from cinder_dmclone.service import snapshots
 from cinder_dmclone.service import volumes
+from cinder_dmclone.stack import consumers
 from cinder_dmclone import units
 from tests.unit import base
 from tests.unit.fake import cloud
+from tests.unit.fake import mapped
 from tests.unit.fake import ports
 from tests.unit import migration
 
@@ -96,6 +99,36 @@ class ExtendTest(base.CloudTestCase):
             'extended while its lender a@dmclone is away', self.extend, 2)
         self.assertEqual(units.Bytes.from_gib(1), self.size(self.b))
         self.b.mapper.close(path)
+
+    def test_the_lender_of_its_lender_here_is_away(self) -> None:
+        """It waits there for what is not here either."""
+        _, path = self.relocated()
+        snapshots.create(self.b.service, self.volume, self.cloud.db.snapshot(
+            self.volume, 'creating'))
+        self.b.mapper.open(path)
+        self.cloud.partition(self.a, self.b)
+        self.cloud.lose_paths()
+        with self.assertRaises(mapped.Queued):
+            self.b.mapper.read(path, 0)
+        self.assertRaisesRegex(
+            exceptions.CannotExtend, f'{self.volume} on b@dmclone cannot be '
+            'extended while its lender a@dmclone is away', self.extend, 2)
+        self.b.mapper.close(path)
+
+    def test_io_that_does_not_end(self) -> None:
+        """The LV has grown: it is asked for again, or for less."""
+        _, path = self.cloud.attach(self.volume, self.a)
+        with mock.patch.object(consumers, 'consume', side_effect=(
+                exceptions.CommandTimeout(command='x', seconds=1))):
+            self.assertRaisesRegex(
+                exceptions.GrownInPart, f'Volume {self.volume} on a@dmclone '
+                r'has grown, and dmclone-front-\S+, .* extend it to 3 GiB',
+                self.extend, 3)
+        for gib in (2, 3):
+            self.extend(gib)
+            found = self.a.mapper.mapped[path.rpartition('/')[2]]
+            self.assertEqual(units.Bytes.from_gib(3),
+                             found.table.length.to_bytes())
 
     def test_an_open_offer_is_settled_first(self) -> None:
         """H15: a copy of the old size must not be committed."""
