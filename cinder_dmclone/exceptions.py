@@ -90,6 +90,11 @@ class DeviceBusy(DMCloneException):
     message = "Device %(device)s is in use."
 
 
+class StillUsed(DeviceBusy):
+    message = ("Volume %(volume)s on %(node)s is not disconnected: %(reason)s "
+               "End what uses it, and try again.")
+
+
 class ServerHere(DeviceBusy):
     message = ("The server of volume %(volume)s runs on %(node)s, where "
                "%(device)s is in use: its attachment there is kept. If its "

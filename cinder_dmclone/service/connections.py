@@ -59,7 +59,7 @@ def disconnect(service: Service, volume_id: VolumeId,
     """End a connection; every connection if there is no connector.
 
     :returns: whether others still use it
-    :raises DeviceBusy: if a server has its device open
+    :raises StillUsed, ServerHere: if somebody has its device open
     """
     return service.at_home(messages.Disconnect(volume_id, connector),
                            disconnect_here)
@@ -212,6 +212,11 @@ def disconnect_here(service: Service, row: rows.Row,
         if known.row is None:
             raise service.unknown(row.id)
         return _drop(service, known.row, known.stack, request.connector)
+    except exceptions.ServerHere:
+        raise
+    except exceptions.DeviceBusy as error:
+        raise exceptions.StillUsed(volume=row.id, node=service.node,
+                                   reason=error.msg) from error
     finally:
         service.loop.enqueue(row.lv, later)
 
