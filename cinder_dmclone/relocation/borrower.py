@@ -140,5 +140,8 @@ def destroy(host: Host, stack: Stack) -> None:
     :raises DeviceBusy: as long as a server has it open
     """
     write_gate.give_up(host, stack)
-    teardown.quiesce(host, stack)
-    teardown.teardown(host, stack)
+    try:
+        teardown.teardown(host, stack)
+    except exceptions.DeviceBusy:
+        with excutils.save_and_reraise_exception():
+            teardown.quiesce(host, stack)

@@ -34,6 +34,11 @@ def dismantle(host: Host, stack: Stack) -> None:
     wait in a session whose connection is gone, and the clone cannot be
     removed before they end.
     """
+    quiesce(host, stack)
+    _dismantle(host, stack)
+
+
+def _dismantle(host: Host, stack: Stack) -> None:
     _disassemble(host, stack, host.initiator.logout)
     if stack.meta:
         apart = host.meta_group.name != host.group.name
@@ -50,8 +55,10 @@ def dismantle(host: Host, stack: Stack) -> None:
 
 def _disassemble(host: Host, stack: Stack,
                  end_session: typing.Callable[[str], None]) -> None:
-    """Take away clone, source and session, in the order of ``dismantle``."""
-    quiesce(host, stack)
+    """Take away clone, source and session, in the order of ``dismantle``.
+
+    Nothing waits for the lender any more.
+    """
     if stack.iqn:
         end_session(stack.iqn)
     host.dm.remove(str(names.clone(stack.lv)))
@@ -83,7 +90,7 @@ def strip(host: Host, stack: Stack) -> None:
     _require_closed(stack, names.Kind.FRONT, names.Kind.IO, names.Kind.VIEW)
     quiesce(host, stack)
     _drop_consumers(host, stack)
-    dismantle(host, stack)
+    _dismantle(host, stack)
 
 
 def _drop_consumers(host: Host, stack: Stack) -> None:
@@ -123,6 +130,7 @@ def put_away(host: Host, stack: Stack) -> None:
     _drop_consumers(host, stack)
     if stack.assembled:
         consumers.flush(host, stack)
+    quiesce(host, stack)
     _disassemble(host, stack, host.initiator.disconnect)
 
 
