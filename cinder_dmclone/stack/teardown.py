@@ -152,8 +152,13 @@ def erase(host: Host, stack: Stack) -> None:
     Those of a thin LV nobody can read when it is gone: its pool writes zeros
     before it gives a block away. To overwrite it would take of the pool what
     it never had.
+
+    :raises DeviceBusy: if somebody has it open: it could not be removed, and
+        would be overwritten again with each try
     """
     if stack.data and not stack.data.pool:
+        if stack.data.devnum and host.dm.open_count(stack.data.devnum):
+            raise exceptions.DeviceBusy(device=stack.data.path)
         host.erase(stack.data.path, stack.data.size)
 
 

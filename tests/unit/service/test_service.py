@@ -137,6 +137,14 @@ class DeleteTest(base.CloudTestCase):
         self.cloud.restart()
         self.assert_nothing_left()
 
+    def test_what_somebody_reads_is_not_overwritten(self) -> None:
+        """Nor again with each try: it could not be removed."""
+        self.cloud.delete(self.volume)
+        with mock.patch.object(self.a.mapper, 'open_count', return_value=1):
+            self.cloud.settle()
+        self.assertEqual([], self.a.erased)
+        self.assert_nothing_left()
+
     def test_of_an_attempt_that_failed(self) -> None:
         """Cinder makes the volume here once more, and then deletes it."""
         for status in ('creating', 'downloading'):
