@@ -70,9 +70,12 @@ def lab(volatile: bool = False, driver: str = FAULTY_DRIVER,
 def gib(volatile: bool = False) -> int:
     """What a GiB has in a lab.
 
-    A power cut has to find something that is still being copied.
+    A power cut has to find something that is still being copied; a quarter
+    is enough for that.
     """
-    return min(FULL_GIB, GIB << 1) if volatile else GIB
+    if _GIVEN:
+        return FULL_GIB
+    return FULL_GIB >> 2 if volatile else GIB
 
 
 def start(make: Callable[[int], Lab], number: int = 1) -> Lab:

@@ -27,7 +27,7 @@ from tests.functional import faults
 # When the power is cut, and the longest time until then, in seconds.
 MOMENTS = {'attach': 6.0, 'copying': 8.0, 'swap': 2.0, 'detach': 3.0}
 ROUNDS = int(os.environ.get('DMCLONE_ROUNDS') or
-             (20 if environment.LONG else 1))
+             (10 if environment.LONG else 1))
 _SEED = os.environ.get('DMCLONE_SEED') or (
     str(random.randrange(10**6)) if environment.LONG else '59')
 # How often power fails again while a node starts, and when all is on again

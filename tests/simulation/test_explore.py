@@ -19,11 +19,11 @@ from tests.simulation import stories
 LONG = bool(os.environ.get('DMCLONE_LONG'))
 # One out of so many; none of them divides the number of the variants of a
 # crash or of a message.
-CRASHES = 11 if LONG else 127
-MESSAGES = 1 if LONG else 7
+CRASHES = 23 if LONG else 199
+MESSAGES = 3 if LONG else 11
 PAIRS = 1 if LONG else 5
-SHARED = 1 if LONG else 61
-SEEDS = 20000 if LONG else 300
+SHARED = 3 if LONG else 61
+SEEDS = 5000 if LONG else 300
 # Which part of the schedules this is, and of how many (tools/test --share).
 SHARE, SHARES = map(int, os.environ.get('DMCLONE_SHARE', '1/1').split('/'))
 

@@ -224,6 +224,19 @@ class ArgumentsTest(unittest.TestCase):
         self.assertEqual(('nova', 'nova-distribution-long', ['Traps']),
                          (alone.title, alone.record, alone.words))
 
+    def test_what_a_test_takes_that_was_not_recorded(self) -> None:
+        """As long as ordinarily, on the slow kernel several times that."""
+        times = {'functional-fast': {'one': 2.0, 'two': 4.0},
+                 'functional-fast-long': {'two': 40.0}}
+        with mock.patch.object(stages.shares, 'recorded', lambda: times):
+            full, slow = (
+                stages.InLabs('functional', kernel, '', pathlib.Path(), (),
+                              long).known()
+                for kernel, long in (('fast', True), ('distribution', False)))
+        self.assertEqual({'one': 2.0, 'two': 40.0}, full)
+        self.assertEqual({'one': 2 * stages.SLOWER, 'two': 4 * stages.SLOWER},
+                         slow)
+
     def test_one_kernel_is_beside_a_machine(self) -> None:
         """The others run on both."""
         found = {}
