@@ -103,6 +103,7 @@ class StagesTest(base.NovaTest):
         self.node1.compute.virsh('migrate-setspeed', server.id, '1000')
         self.succeeds(server)
 
+    @environment.only_long
     def test_no_peer(self) -> None:
         """cinder-volume of the destination is down, then up again."""
         server = self.server()
