@@ -41,6 +41,8 @@ MACHINE = 'machine'
 # How much longer a test takes on the distribution's kernel, where that was not
 # recorded; one whose full length was not has the ordinary one.
 SLOWER = 3.0
+# A test of ordinary length that takes no longer was skipped, in seconds.
+SKIPPED = 0.1
 # Tests run in so many labs at once: one often waits, the less with QEMU in it.
 LABS = {'functional': 3, 'nova': 2, 'tempest': 2, MACHINE: 1}
 # How names of tests begin that are not of this project.
@@ -265,8 +267,10 @@ class InLabs:
         """Seconds of each test: as recorded, else those of what is alike."""
         found = shares.recorded()
         slower = SLOWER if self.kernel == 'distribution' else 1.0
+        # One that takes nothing was skipped there.
         return {**{test: slower * seconds for test, seconds
-                   in found.get(f'{self.name}-fast', {}).items()},
+                   in found.get(f'{self.name}-fast', {}).items()
+                   if not self.long or seconds > SKIPPED},
                 **found.get(self.record, {})}
 
     def run(self, run: Run, tests: Mapping[str, float]) -> None:
