@@ -20,6 +20,7 @@ import subunit
 from lab.processes import alive, wait_for
 from tools import arguments
 from tools import outcome
+from tools import shares
 from tools import stages
 
 # As stestr prints it.
@@ -228,7 +229,7 @@ class ArgumentsTest(unittest.TestCase):
         """As long as ordinarily, on the slow kernel several times that."""
         times = {'functional-fast': {'one': 2.0, 'two': 4.0, 'long': 0.001},
                  'functional-fast-long': {'two': 40.0}}
-        with mock.patch.object(stages.shares, 'recorded', lambda: times):
+        with mock.patch.object(shares, 'recorded', lambda: times):
             full, slow = (
                 stages.InLabs('functional', kernel, '', pathlib.Path(), (),
                               long).known()
