@@ -226,6 +226,11 @@ class Keystone(WebService):
             '[database]\nconnection = '
             f'mysql+pymysql://lab:{PASSWORD}@{CONTROLLER}/keystone\n'
             f'[token]\nexpiration = 86400\n'
+            # Nobody attacks a lab, and each request of a client without a
+            # token costs a quarter of a second of hashing by default.
+            '[identity]\npassword_hash_rounds = 4\n'
+            # One process.
+            '[cache]\nbackend = dogpile.cache.memory\n'
             f'[fernet_tokens]\nkey_repository = {self.keys}/fernet\n'
             '[fernet_receipts]\n'
             f'key_repository = {self.keys}/fernet\n'
