@@ -2,7 +2,7 @@
 """The steps of tools/demo --nova: a server that is live-migrated."""
 from __future__ import annotations
 
-from lab import guest, install, look
+from lab import files, guest, install, look
 from lab.attached import AttachedVolume
 from lab.compute.server import Server
 from lab.compute.servers import FLAVOR
@@ -15,6 +15,8 @@ from lab.show import expect
 _LIMIT = 300
 # So many writes are flushed before anything is shown of them.
 _SOME = 200
+# The second disk, and what is on it.
+_DISK, _KIND = 'vdb', 'ext4'
 
 
 class ServerJourney(Journey):
@@ -28,6 +30,7 @@ class ServerJourney(Journey):
         self._install()
         self._boot()
         server = Server(self._lab, self._server, self._id)
+        self._plug_in(server)
         self._load(server)
         old = self._id
         self._migrate(server)
@@ -41,6 +44,7 @@ class ServerJourney(Journey):
         self._hydrate(self._tables())
         self._gone(old, iqn)
         self._verify(server)
+        self._look_at_files(server)
         self._delete(server)
 
     # Steps
@@ -72,6 +76,16 @@ class ServerJourney(Journey):
             expect(made['status'] == 'ACTIVE', f'it is {made["status"]}')
             step.result = 'ACTIVE'
 
+    def _plug_in(self, server: Server) -> None:
+        with self._console.step(f'Give it a volume with {_KIND}: it replaces '
+                                'files there and has a database') as step:
+            self._files = files.create(self._lab, _KIND, self._home.number)
+            self._openstack('server', 'add', 'volume', self._name,
+                            self._files)
+            server.wait_flushed(disk=_DISK)
+            server.wait_committed(_DISK)
+            step.result = 'SQLite commits'
+
     def _load(self, server: Server) -> None:
         with self._console.step('Let it write as fast as it can') as step:
             server.wait_flushed()
@@ -101,18 +115,20 @@ class ServerJourney(Journey):
             self._console.detail(f'{self._away.name}# virsh resume '
                                  f'{self._server}')
             server.resume()
-            wait_for('the volume to follow', lambda: (
-                server.row(self._id)[1] == self._away.name), _LIMIT, 0.2)
+            wait_for('the volumes to follow', lambda: all(
+                server.row(volume)[1] == self._away.name
+                for volume in (self._id, self._files)), _LIMIT, 0.2)
             shown = self._openstack('volume', 'show', self.volume)
             host = shown['os-vol-host-attr:host']
             expect(host == host_of(self._away), f'the volume is on {host}')
             self._console.detail(f'there now: {self._progress(server)}')
-            step.result = f'server and volume on {self._away.name}'
+            step.result = f'server and volumes on {self._away.name}'
 
     def _verify(self, server: Server) -> None:
         with self._console.step('Stop the writing; compare the disk with '
                                 'what was flushed') as step:
-            server.pause()
+            server.wait_committed(_DISK)
+            server.pause(_DISK)
             disk = server.console().disk('vda')
             slowest = server.console().slowest(disk)
             findings = server.findings()
@@ -122,11 +138,23 @@ class ServerJourney(Journey):
             step.result = (f'{counts["acknowledged"]} flushed writes, all '
                            'there; no block torn, old or foreign')
 
+    def _look_at_files(self, server: Server) -> None:
+        with self._console.step(f'Check the {_KIND}, its files and its '
+                                'database') as step:
+            self._console.detail(f'{self._away.name}# e2fsck -fn '
+                                 f'{server.device(self._files)}')
+            findings = server.file_findings(self._files, _KIND)
+            expect(not findings, '; '.join(findings[:3]))
+            counts = server.report['checked']
+            step.result = (f'clean; {counts["files"]} files, '
+                           f'{counts["transactions"]} transactions, all there')
+
     def _delete(self, server: Server) -> None:
-        with self._console.step('Delete the server; its volume stays where '
-                                'it is') as step:
+        with self._console.step('Delete the server; its volumes stay where '
+                                'they are') as step:
             self._openstack('server', 'delete', '--wait', self._name)
-            self._lab.wait_volume(self._id, 'available')
+            for volume in (self._id, self._files):
+                self._lab.wait_volume(volume, 'available')
             host = self._lab.volume(self._id)['os-vol-host-attr:host']
             expect(host == host_of(self._away), f'it is on {host}')
             step.result = f'available on {host}'
