@@ -307,7 +307,8 @@ class Teller:
             node.process.pass_a_day()
         self._delete_born(lambda born: born.unborn or born.kept is not None)
         self._drop_snapshots(lambda taken: (
-            taken.lost or taken.row['status'] == 'deleting'))
+            taken.lost
+            or taken.row['status'] in ('deleting', 'error_deleting')))
         row = self.api.tables.volumes[self.api.volume]
         if row['status'] in ('deleting', 'deleted') or (
                 self.truth.kept is not None):
