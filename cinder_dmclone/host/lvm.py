@@ -40,6 +40,10 @@ KEPT_SECONDS = 3600.0
 _THIN = 'thin,sparse'
 _PLAIN = ('linear', 'striped', _THIN)
 _POOL = 'thin,pool'
+# Roles of one that nothing else needs (lv_role in lvmreport(7)): thin
+# snapshots and their origins do without each other.
+_ALONE = frozenset(['public', 'origin', 'thinorigin', 'multithinorigin',
+                    'snapshot', 'thinsnapshot'])
 
 # What LVM says if its header points to a description that was not written.
 _LOST = re.compile(r'bad metadata text on (\S+) .*not found', re.DOTALL)
@@ -51,9 +55,11 @@ class LogicalVolume:
 
     :ivar devnum: 'major:minor', None while it is not active
     :ivar open: whether anything has it open, in the kernel or outside
-    :ivar plain: whether it is blocks and nothing else: no snapshot, no
-        mirror, no cache, and no other volume needs it
+    :ivar plain: whether it is blocks and nothing else: no mirror, no cache,
+        and no other volume needs it, nor it another one
     :ivar pool: the thin pool that it is in; empty if its blocks are on disks
+    :ivar suspended: whether its I/O waits, as LVM was killed in a change of
+        it; LVM itself makes no report during a change
     """
 
     name: str
@@ -64,6 +70,7 @@ class LogicalVolume:
     open: bool
     plain: bool
     pool: str = ''
+    suspended: bool = False
 
     @classmethod
     def parse(cls, group: str, row: dict[str, str]) -> Self:
@@ -75,8 +82,10 @@ class LogicalVolume:
             devnum=(f'{row["lv_kernel_major"]}:{row["lv_kernel_minor"]}'
                     if active else None),
             open=row['lv_device_open'] == 'open',
-            plain=(row['lv_layout'] in _PLAIN and row['lv_role'] == 'public'),
-            pool=row['pool_lv'] if row['lv_layout'] == _THIN else '')
+            plain=(row['lv_layout'] in _PLAIN
+                   and _ALONE.issuperset(row['lv_role'].split(','))),
+            pool=row['pool_lv'] if row['lv_layout'] == _THIN else '',
+            suspended=row['lv_suspended'] == 'suspended')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -309,10 +318,23 @@ class VolumeGroup:
         if metadata:
             self.zero(name)
 
+    def snapshot(self, name: str, origin: str, tags: Iterable[str]) -> None:
+        """Make a volume that is what a thin one is now, active, with its tags.
+
+        It takes no room, and is as large. I/O of the origin waits meanwhile;
+        it holds all that had ended. Durable after a flush of the origin, and
+        ``flush()``.
+
+        :raises CommandFailed: if it exists, or the pool is too full for LVM
+        :raises CommandTimeout: the origin may be left suspended
+        """
+        with self._change():
+            lvm.snapshot(self.name, name, origin, tuple(tags))
+
     def remove(self, name: str) -> None:
         """Remove a volume; an absent one is fine.
 
-        :raises DeviceBusy: if it is open or has snapshots
+        :raises DeviceBusy: if it is open or has snapshots, unless thin ones
         """
         with self._change():
             lvm.remove(self.name, name)
@@ -337,7 +359,8 @@ class VolumeGroup:
             lvm.extend(self.name, name, size)
 
     def activate(self) -> None:
-        """Make all volumes of the group usable on this node.
+        """Make all volumes of the group usable on this node, also those that
+        are suspended.
 
         :raises GroupLost: if LVM has lost it
         """

@@ -79,6 +79,11 @@ def _row(known: Facts) -> rows.Row:
     return known.row
 
 
+@performs(Action.RESUME, settles=True)
+def _resume(world: World, decision: Decision, known: Facts) -> None:
+    world.host.group.activate()
+
+
 @performs(Action.WITHDRAW, settles=True)
 def _withdraw(world: World, decision: Decision, known: Facts) -> None:
     coordinator.withdraw(world, _row(known), decision.why)

@@ -34,6 +34,7 @@ class Question(enum.Enum):
 class Action(enum.Enum):
     """What is done here. Each is idempotent and safe to repeat."""
 
+    RESUME = 'let I/O go on'
     WITHDRAW = 'take the offer back'
     REVOKE = 'forget a loan that has ended, or never came to be'
     DISCHARGE = 'write down where the volume went, in place of its loan'

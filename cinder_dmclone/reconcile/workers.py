@@ -36,7 +36,7 @@ class Lane(enum.IntEnum):
 THREADS = {Lane.WRITE: 4, Lane.READ: 4, Lane.OTHER: 4, Lane.ERASURE: 1}
 
 _WRITE = frozenset((Question.CLAIM, Action.REJECT, Action.REARM, Action.OPEN,
-                    Action.FENCE, Action.ADOPT))
+                    Action.FENCE, Action.ADOPT, Action.RESUME))
 
 
 def lane(decision: Decision, stack: state.Stack) -> Lane:

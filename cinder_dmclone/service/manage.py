@@ -138,8 +138,8 @@ def _refusal_of_ours(service: Service, lv: lvm.LogicalVolume) -> Exception:
 def _hindrance(service: Service, lv: lvm.LogicalVolume) -> str:
     """Why an LV with a name that is not ours cannot become a volume."""
     if not lv.plain:
-        return ('it is more than a linear, striped or thin LV, has snapshots '
-                'or is one')
+        return ('it is more than a linear, striped or thin LV, or has or is a '
+                'snapshot that is not thin')
     if lv.pool not in ('', service.host.group.pool):
         return (f'it is in the thin pool {lv.pool}, which is not that of '
                 'this backend (dmclone_lvm_type, dmclone_thin_pool)')

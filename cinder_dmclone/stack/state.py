@@ -104,6 +104,11 @@ class Stack:
         return bool(self.data and self.data.pool)
 
     @property
+    def suspended(self) -> bool:
+        """Whether all I/O of it waits, as a change by LVM was interrupted."""
+        return bool(self.data and self.data.suspended)
+
+    @property
     def borrows_here(self) -> bool:
         """Whether it hydrates from another LV of this node."""
         return self.tags.source is not None and self.tags.source.local
@@ -223,10 +228,10 @@ class Stack:
 
     @property
     def in_flight(self) -> bool:
-        """Whether a relocation left something here to finish or undo."""
+        """Whether something was left here to finish or undo."""
         return bool(self.tags.copy or self.tags.source or self.tags.lent
-                    or self.tags.erased
-                    or self.meta or self.unreadable
+                    or self.tags.erased or self.meta or self.unreadable
+                    or self.suspended
                     or self.of_kind(names.Kind.CLONE, names.Kind.SOURCE,
                                     names.Kind.LOAN, names.Kind.JOINT,
                                     *names.GATE))

@@ -89,8 +89,8 @@ class ManageTest(base.FunctionalTest):
                        f'/dev/{GROUP}/used 0"')
         self.addCleanup(self.node1.run, 'dmsetup remove user')
         refused = {
-            'origin': 'has snapshots or is one',
-            'state': 'has snapshots or is one', 'used': 'in use on this node',
+            'origin': 'has or is a snapshot',
+            'state': 'has or is a snapshot', 'used': 'in use on this node',
             'missing': 'has no such LV'}
         made = {name: self.manage(name) for name in refused}
         log = self.node1.volume.log

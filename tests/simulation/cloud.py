@@ -164,7 +164,8 @@ class Node(cloud.Node):
 
     @property
     def active(self) -> bool:
-        return all(lv.devnum for group in (self.group, self.meta_group)
+        return all(lv.devnum and not lv.suspended
+                   for group in (self.group, self.meta_group)
                    for lv in group.volumes.values())
 
     @property

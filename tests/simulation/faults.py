@@ -36,7 +36,8 @@ class Fault:
     of a lender; 'answer': that of the database is lost, 'mute': the same,
     and it is away from then on, 'commit': the same, and the change is made
     later, if at all; 'away': the database; 'empty': the services have another
-    one, 'restore': it is an old one.
+    one, 'restore': it is an old one. While LVM has an LV suspended 'answer'
+    is that LVM is killed.
     ``victim`` counts nodes from the one that makes the change.
     """
 
@@ -97,7 +98,9 @@ class Injector:
             self._faults.setdefault((fault.at, fault.moment),
                                     []).append(fault)
         self._fates = plan.fates
-        self._lose_answer = self._lose_commit = self._mute = False
+        self._lose_answer = self._lose_commit = False
+        self._mute = self._kill_lvm = False
+        cloud.lvm_dies = self.lvm_dies
         cloud.fault = self.fault
         cloud.fate = self.fate
         cloud.lose_answer = self.lose_answer
@@ -119,6 +122,10 @@ class Injector:
         if self._mute:
             self.cloud.tables.away, self._mute = True, False
         return lost
+
+    def lvm_dies(self) -> bool:
+        dies, self._kill_lvm = self._kill_lvm, False
+        return dies
 
     def lose_commit(self, process: cloud_module.Process) -> bool:
         lost, self._lose_commit = self._lose_commit, False
@@ -167,7 +174,8 @@ class Injector:
                     self.cloud.partition(nodes[here], other)
                 return self.cloud.heal
             case 'answer':
-                self._lose_answer = True
+                self._kill_lvm = call.method == 'suspended'
+                self._lose_answer = not self._kill_lvm
                 return None
             case 'mute':
                 self._lose_answer = self._mute = True

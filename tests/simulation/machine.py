@@ -84,7 +84,7 @@ class Mapper(mapper.Mapper):
         """
         found = self.mapped[path.rpartition('/')[2]]
         while found.discards and isinstance(found.target, table.Linear):
-            devnum, region = self._below(found, region)
+            devnum, region = found.leads_to(region)
             below = self._by_devnum(devnum)
             if below is None:
                 return self._give_back(devnum, region)
@@ -94,7 +94,7 @@ class Mapper(mapper.Mapper):
         return False
 
     def _give_back(self, devnum: str, region: int) -> bool:
-        lv = self._lv(devnum)
+        lv = self._active(devnum)
         assert lv
         if lv.pool:
             lv.blocks.pop(region, None)

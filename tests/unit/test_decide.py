@@ -423,6 +423,18 @@ class DecideTest(TestCase):
         found = stack(X, OWN_X, LENT_Y, devices=devices(serve, opened=True))
         self.assertIs(Verdict.REPORT, self.step(A, HYDRATING, found))
 
+    def test_a_suspended_lv_goes_on_whatever_is_known_of_it(self) -> None:
+        """A server waits for it."""
+        for row, found in ((AT_A, stack(X, OWN_X)), (None, stack(X, OWN_X)),
+                           (HYDRATING, stack(X, OWN_X, LENT_Y)),
+                           (AT_A, stack(X, unreadable='a tag'))):
+            data = stack(X).data
+            assert data
+            found = dataclasses.replace(found, data=dataclasses.replace(
+                data, suspended=True))
+            self.assertIs(Action.RESUME, self.step(A, row, found))
+            self.assertTrue(found.in_flight)
+
     def test_lost_front_comes_back(self) -> None:
         there = rows.Attachment('new', 'attached', 'server', True, 'b',
                                 'iqn.b')

@@ -23,24 +23,29 @@ REPORT = json.dumps({'report': [{
     'lv': [{'lv_name': 'volume-1', 'lv_size': '268435456',
             'lv_tags': 'own:1,lent:n/x:2', 'lv_kernel_major': '254',
             'lv_kernel_minor': '3', 'lv_device_open': 'open',
+            'lv_suspended': '',
             'lv_layout': 'linear', 'lv_role': 'public', 'pool_lv': ''},
            {'lv_name': '_snapshot-2', 'lv_size': '268435456',
             'lv_tags': '', 'lv_kernel_major': '-1',
             'lv_kernel_minor': '-1', 'lv_device_open': '',
+            'lv_suspended': '',
             'lv_layout': 'linear',
             'lv_role': 'public,snapshot,thicksnapshot', 'pool_lv': ''},
            {'lv_name': '[pool_tmeta]', 'lv_size': '4194304',
             'lv_tags': '', 'lv_kernel_major': '-1',
             'lv_kernel_minor': '-1', 'lv_device_open': '',
+            'lv_suspended': '',
             'lv_layout': 'linear', 'lv_role': 'private,thin,pool,metadata',
             'pool_lv': ''},
            {'lv_name': 'pool', 'lv_size': '1073741824',
             'lv_tags': '', 'lv_kernel_major': '254',
             'lv_kernel_minor': '9', 'lv_device_open': '',
+            'lv_suspended': '',
             'lv_layout': 'thin,pool', 'lv_role': 'private', 'pool_lv': ''},
            {'lv_name': 'volume-3', 'lv_size': '4294967296',
             'lv_tags': '', 'lv_kernel_major': '254',
             'lv_kernel_minor': '10', 'lv_device_open': '',
+            'lv_suspended': 'suspended',
             'lv_layout': 'thin,sparse', 'lv_role': 'public',
             'pool_lv': 'pool'}],
     'pvseg': [{}], 'seg': [{}]}]})
@@ -78,7 +83,8 @@ class VolumeGroupTest(unittest.TestCase):
                 frozenset(), None, open=False, plain=False),
             'volume-3': lvm.LogicalVolume(
                 'volume-3', '/dev/vg/volume-3', Bytes(4294967296),
-                frozenset(), '254:10', open=False, plain=True, pool='pool'),
+                frozenset(), '254:10', open=False, plain=True, pool='pool',
+                suspended=True),
         }, report.lvs)
         self.assertEqual({'pool'}, report.pools)
 
@@ -183,18 +189,29 @@ class VolumeGroupTest(unittest.TestCase):
             'vg', 'volume-1', ('a',), ('b',))
 
     def test_what_is_but_blocks_of_disks(self) -> None:
-        """As LVM 2.03.16 prints them."""
+        """As LVM 2.03.16 prints them; thin snapshots need nothing."""
         row = json.loads(REPORT)['report'][0]['lv'][0]
         for layout, role, plain in (
                 ('linear', 'public', True), ('striped', 'public', True),
                 ('linear', 'public,origin,thickorigin', False),
                 ('thin,sparse', 'public', True),
-                ('thin,sparse', 'public,snapshot,thinsnapshot', False),
-                ('thin,sparse', 'public,origin,thinorigin', False),
+                ('thin,sparse', 'public,snapshot,thinsnapshot', True),
+                ('thin,sparse', 'public,origin,thinorigin,multithinorigin',
+                 True),
+                ('thin,sparse', 'public,origin,thinorigin,snapshot,'
+                 'thinsnapshot', True),
+                ('thin,sparse', 'public,origin,thickorigin', False),
+                ('thin,sparse', 'public,origin,extthinorigin', False),
+                ('linear', 'public,snapshot,thicksnapshot', False),
                 ('thin,pool', 'private', False),
                 ('raid,raid1', 'public', False)):
             self.assertEqual(plain, lvm.LogicalVolume.parse('vg', {
                 **row, 'lv_layout': layout, 'lv_role': role}).plain)
+
+    def test_snapshot(self) -> None:
+        self.group.snapshot('volume-1', 'volume-3', ['snap:1'])
+        self.lvm.snapshot.assert_called_once_with(
+            'vg', 'volume-1', 'volume-3', ('snap:1',))
 
     def test_rename(self) -> None:
         self.group.rename('data', 'volume-1')

@@ -50,6 +50,7 @@ class LaneTest(base.TestCase):
             (connected, {
                 Question.CLAIM: Lane.WRITE, Action.ADOPT: Lane.WRITE,
                 Action.OPEN: Lane.WRITE, Action.REJECT: Lane.WRITE,
+                Action.RESUME: Lane.WRITE,
                 Action.RECONNECT: Lane.READ, Question.SHOW: Lane.OTHER}),
             (without, {
                 Action.RECONNECT: Lane.OTHER, Action.HYDRATE: Lane.OTHER,

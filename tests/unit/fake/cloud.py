@@ -230,6 +230,8 @@ class Cloud:
             lambda message: ports.Fate.ARRIVES)
         self.before: typing.Callable[[ports.Call], None] = (
             lambda call: None)
+        # Whether LVM is killed in a change that suspends an LV.
+        self.lvm_dies: typing.Callable[[], bool] = lambda: False
         self.after: typing.Callable[[ports.Call], None] = lambda call: None
         self.nodes: typing.Mapping[str, Node] = {
             f'{host}@{BACKEND}': self.make_node(host, **options)

@@ -78,6 +78,16 @@ class Mapped:
     def uses(self, devnum: str) -> bool:
         return devnum in self.below()
 
+    def leads_to(self, region: int) -> tuple[str, int]:
+        """Device and region that a region of a linear device maps to."""
+        for segment in self.table.segments:
+            first = regions(segment.start)
+            if first <= region < first + regions(segment.length):
+                target = typing.cast(table.Linear | table.Gate,
+                                     segment.target)
+                return target.device, region - first + regions(target.offset)
+        raise Failed(f'{self.name} has no region {region}')
+
     def take(self, ranges: typing.Iterable[thin_map.Range]) -> None:
         """Take what was discarded of a clone for copied."""
         for first, end in ranges:

@@ -320,6 +320,13 @@ class Mapper:
         return self._node.group.find(devnum) or (
             self._node.meta_group.find(devnum))
 
+    def _active(self, devnum: str) -> storage.Volume | None:
+        """The LV that is read or written."""
+        lv = self._lv(devnum)
+        if lv and lv.suspended:
+            raise mapped.Queued()
+        return lv
+
     def _by_devnum(self, devnum: str) -> mapped.Mapped | None:
         return next((found for found in self.mapped.values()
                      if found.devnum == devnum), None)
@@ -358,21 +365,10 @@ class Mapper:
                 return False
         return True
 
-    def _below(self, found: mapped.Mapped, region: int) -> tuple[str, int]:
-        """Device and region that a region of a linear device maps to."""
-        for segment in found.table.segments:
-            first = mapped.regions(segment.start)
-            if first <= region < first + mapped.regions(segment.length):
-                target = typing.cast(table.Linear | table.Gate,
-                                     segment.target)
-                return target.device, (region - first
-                                       + mapped.regions(target.offset))
-        raise mapped.Failed(f'{found.name} has no region {region}')
-
     def _read(self, devnum: str, region: int) -> str:
         found = self._by_devnum(devnum)
         if found is None:
-            lv = self._lv(devnum)
+            lv = self._active(devnum)
             return (lv.read(region) if lv
                     else self._node.initiator.read(devnum, region))
         match found.target:
@@ -390,12 +386,12 @@ class Mapper:
                 raise mapped.Queued() if queue else mapped.Failed(found.name)
             case table.Error():
                 raise mapped.Failed(found.name)
-        return self._read(*self._below(found, region))
+        return self._read(*found.leads_to(region))
 
     def _write(self, devnum: str, region: int, value: str) -> None:
         found = self._by_devnum(devnum)
         if found is None:
-            lv = self._lv(devnum)
+            lv = self._active(devnum)
             assert lv, f'write to the imported disk {devnum}'
             lv.blocks[region] = value
         elif found.readonly:
@@ -410,7 +406,7 @@ class Mapper:
         elif isinstance(found.target, table.Error):
             raise mapped.Failed(found.name)
         else:
-            below, region = self._below(found, region)
+            below, region = found.leads_to(region)
             self._write(below, region, value)
 
     def _write_held(self, hold: mapped.Mapped, region: int,
@@ -432,7 +428,7 @@ class Mapper:
     def _flush(self, devnum: str) -> None:
         found = self._by_devnum(devnum)
         if found is None:
-            lv = self._lv(devnum)
+            lv = self._active(devnum)
             assert lv
             lv.flush()
         elif isinstance(found.target, table.Clone):

@@ -67,13 +67,19 @@ class Volume:
     zeroed: bool = False
     plain: bool = True
     pool: str = ''
+    # Whether LVM has suspended it, and is still at it.
+    suspended: bool = False
+    at_work: cloud.Process | None = None
+    # Those that LVM has made of it, which share what both have.
+    snapshots: list[Volume] = dataclasses.field(default_factory=list)
 
     def read(self, region: int, durable: bool = False) -> str:
         return (self.durable if durable else self.blocks).get(
             region, ZEROS if self.pool else OLD)
 
     def flush(self) -> None:
-        self.durable = dict(self.blocks)
+        for lv in (self, *self.snapshots):
+            lv.durable = dict(lv.blocks)
 
 
 class Group:
@@ -122,7 +128,7 @@ class Group:
         return lvm.LogicalVolume(
             name=lv.name, path=f'/dev/{self.name}/{lv.name}', size=lv.size,
             tags=lv.tags, devnum=lv.devnum, open=opened, plain=lv.plain,
-            pool=lv.pool)
+            pool=lv.pool, suspended=_interrupted(lv))
 
     def changed_token(self) -> str:
         return f'{self.uuid}:{self._changes}'
@@ -139,7 +145,11 @@ class Group:
         if not self.active:
             raise exceptions.PoolUnusable(pool=self.place,
                                           reason='it is not active')
-        used = self.used + sum(map(self._mapped, self.volumes.values()))
+        lvs = self.volumes.values()
+        used = self.used + sum(map(self._mapped, lvs)) - REGION * sum(
+            lv.blocks.get(region) == value for lv in lvs
+            for found in lv.snapshots if found in lvs
+            for region, value in found.blocks.items())
         return thin_pool.Usage(
             self.pool_size, units.Bytes(used), units.Bytes(100),
             units.Bytes(self.metadata_used), self.zeroes)
@@ -175,6 +185,26 @@ class Group:
         self._changes += 1
         if metadata:
             self.zero(name)
+
+    def snapshot(self, name: str, origin: str,
+                 tags: typing.Iterable[str]) -> None:
+        taken_of, process = self.volumes[origin], self._node.process
+        if name in self.volumes or not taken_of.pool:
+            raise _failed('lvcreate', f'{name} already exists, or {origin} is '
+                          'not thin')
+        # LVM writes it down, then has the kernel make it.
+        lv = self.volumes[name] = Volume(
+            name, taken_of.size, _legal(tags), self._node.number(),
+            pool=taken_of.pool)
+        self._changes += 1
+        taken_of.suspended, taken_of.at_work = True, process
+        process.call('group', 'suspended', lambda name: None, (origin,), {})
+        taken_of.at_work = None
+        if self._node.cloud.lvm_dies():
+            raise exceptions.CommandTimeout(command='lvcreate', seconds=30)
+        lv.blocks, lv.durable = dict(taken_of.blocks), dict(taken_of.durable)
+        taken_of.snapshots.append(lv)
+        taken_of.suspended = False
 
     def zero(self, name: str) -> None:
         self.volumes[name].zeroed = True
@@ -220,6 +250,8 @@ class Group:
         self._check('vgchange')
         for lv in self.volumes.values():
             lv.devnum = lv.devnum or self._node.number()
+            if _interrupted(lv):
+                lv.suspended = False
 
     def flush(self) -> None:
         self._check('flush')
@@ -237,8 +269,14 @@ class Group:
         self.volumes = {}
         for name, (lv, size, tags) in self._durable.items():
             lv.name, lv.size, lv.tags, lv.devnum = name, size, tags, None
+            lv.suspended = False
             lv.blocks = dict(lv.durable)
             self.volumes[name] = lv
+
+
+def _interrupted(lv: Volume) -> bool:
+    """Whether it is suspended for good; LVM waits for its other commands."""
+    return lv.suspended and not (lv.at_work and lv.at_work.alive)
 
 
 def _legal(tags: typing.Iterable[str]) -> frozenset[str]:

@@ -57,6 +57,14 @@ class LvmTest(Case):
             'vg-pool', '--addtag', 'own:1', 'vg', '--config', CONFIG]],
             self._argv())
 
+    def test_snapshot(self) -> None:
+        """LVM refuses --setautoactivation, and skips it when it activates."""
+        lvm.snapshot('vg', NAME, NAME[:-1] + '6', ('snap:1',))
+        self.assertEqual([[
+            'lvm', 'lvcreate', '--yes', '--quiet', '--snapshot',
+            '--setactivationskip', 'n', '--name', NAME, '--addtag', 'snap:1',
+            f'vg/{NAME[:-1]}6', '--config', CONFIG]], self._argv())
+
     def test_names_and_tags_are_checked(self) -> None:
         for call in (lambda: lvm.create('vg', 'root', 1, ()),
                      lambda: lvm.create('-vg', NAME, 1, ()),
@@ -64,6 +72,9 @@ class LvmTest(Case):
                      lambda: lvm.create('vg', NAME, 1, (), '-pool'),
                      lambda: lvm.create('vg', NAME, 1, ('-a',)),
                      lambda: lvm.create('vg', NAME, 1, ('',)),
+                     lambda: lvm.snapshot('vg', 'root', NAME, ()),
+                     lambda: lvm.snapshot('vg', NAME, 'root', ()),
+                     lambda: lvm.snapshot('vg', NAME, NAME, ('a b',)),
                      lambda: lvm.remove('vg', 'swap'),
                      lambda: lvm.remove('vg', '../' + NAME),
                      lambda: lvm.remove('vg', '-f' + LV),

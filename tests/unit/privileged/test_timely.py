@@ -39,6 +39,7 @@ CALLS: tuple[tuple[typing.Any, ...], ...] = (
     (lvm.report, 'vg'),
     (lvm.host_scan,),
     (lvm.create, 'vg', NAME, 4096, ()),
+    (lvm.snapshot, 'vg', NAME, NAME, ()),
     (lvm.remove, 'vg', NAME),
     (lvm.retag, 'vg', NAME, ('own',), ()),
     (lvm.rename, 'vg', 'data', NAME),
