@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """A snapshot pins the LV that the volume is on: from then on it is frozen.
 
+A thin LV that has all of the volume stays as it is: the snapshot is another
+one, which shares its blocks.
+
 The tag comes first, and goes last: what the row says is a snapshot has one.
 """
 
 from __future__ import annotations
 
+import uuid
+
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import snapshots
+from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.relocation import lender
+from cinder_dmclone.relocation import thin_snapshot
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
+from cinder_dmclone.stack.state import Stack
 from cinder_dmclone import units
 from cinder_dmclone.world import World
 
@@ -31,6 +39,23 @@ def pin(world: World, row: rows.Row, wanted: snapshots.Pin) -> None:
     lender.require_openers(world, row, stack)
     consumers.flush(world.host, stack)
     mark(world, row.lv, wanted)
+    world.snapshots.pin(wanted, row)
+
+
+def take(world: World, row: rows.Row, stack: Stack,
+         snapshot: snapshots.SnapshotRow) -> None:
+    """Make an LV of its own a snapshot, whoever writes the volume.
+
+    The caller holds the volume's lock. What fails is undone as in ``pin``.
+
+    :param stack: the volume's, for which ``thin_snapshot.possible``
+    :raises PoolFull, PoolUnusable: see ``thin_snapshot.make``
+    :raises RowChanged, DatabaseAway: see ``SnapshotStore.pin``
+    """
+    at = Location(world.settings.node, LvUuid(str(uuid.uuid4())))
+    wanted = snapshots.Pin(snapshot, at)
+    made = tag(wanted)
+    thin_snapshot.make(world.host, stack, at.lv, made, made.size)
     world.snapshots.pin(wanted, row)
 
 

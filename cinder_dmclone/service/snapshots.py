@@ -24,6 +24,7 @@ from cinder_dmclone.peers import snapshot_messages
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import cut
 from cinder_dmclone.relocation import pins
+from cinder_dmclone.relocation import thin_snapshot
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
@@ -76,7 +77,9 @@ def _take_here(service: Service, row: rows.Row,
             # The answer to an earlier request was lost.
             return
         pin = snapshots.Pin(snapshot, row.owner)
-        if has_writer(row, stack):
+        if thin_snapshot.possible(world.host, stack):
+            pins.take(world, row, stack, snapshot)
+        elif has_writer(row, stack):
             cut.cut(world, row, pin)
         else:
             pins.pin(world, row, pin)

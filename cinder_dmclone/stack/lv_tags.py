@@ -175,8 +175,8 @@ class SnapTag:
     It counts only if the snapshot's row says that it is this LV, or is to be.
     ``size`` is that of the snapshot: the LV may have been extended since.
 
-    An LV with nothing but this never was the volume: the snapshot has moved
-    there. The tag goes with it.
+    An LV with nothing but this never was the volume: it was made for the
+    snapshot, or that has moved there. The tag goes with it.
     """
 
     kind: typing.ClassVar[str] = 'snap'

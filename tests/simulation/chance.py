@@ -41,6 +41,9 @@ def of_seed(choices: random.Random, others: random.Random) -> Story:
         return dataclasses.replace(story, lines=tuple(
             tuple(births.woven(steps, story.hosts, others))
             for steps in story.lines))
+    if others.random() < 0.2:
+        return dataclasses.replace(story, thin=story.hosts, lines=tuple(
+            tuple(_with_cuts(steps, others)) for steps in story.lines))
     return story
 
 

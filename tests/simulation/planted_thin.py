@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mistakes about what was never written, and need not be copied.
+"""Mistakes about what was never written, and what the pool itself copies.
 
 See ``planted`` for those about a volume that moves.
 """
@@ -12,9 +12,12 @@ from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import holes
 from cinder_dmclone.relocation import room
+from cinder_dmclone.relocation import thin_snapshot
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
+from cinder_dmclone.stack import state
 from cinder_dmclone import units
 from tests.simulation import mistakes
 
@@ -80,3 +83,32 @@ def _taken(host, stack):
      where='story/pool cut')
 def _promised_twice(host, lv, size, copy, source, *others):
     clones.create(host, lv, size, copy, source, *others)
+
+
+def _unflushed(host, stack, lv, tag, size):
+    host.group.snapshot(names.data_lv(lv), names.data_lv(stack.lv),
+                        [lv_tags.print_tag(tag)])
+    host.group.flush()
+
+
+def _undurable(host, stack, lv, tag, size):
+    host.group.snapshot(names.data_lv(lv), names.data_lv(stack.lv),
+                        [lv_tags.print_tag(tag)])
+    consumers.flush(host, stack)
+
+
+bug('what a snapshot has of a server is not flushed', (thin_snapshot, 'make'),
+    where='story/thin snap used')(_unflushed)
+
+bug('the row has a snapshot whose LV is not durable', (thin_snapshot, 'make'),
+    where='story/thin snap used')(_undurable)
+
+
+@bug('LVM makes a snapshot of what has not arrived',
+     (thin_snapshot, 'possible'), where='story/thin snap live')
+def _half(host, stack):
+    return bool(host.group.pool)
+
+
+bug('an LV stays suspended whose LVM was killed', (state.Stack, 'suspended'),
+    where='crash/thin snap used/answer/before/0')(False)

@@ -230,6 +230,23 @@ BASE = {
     'thin birth': sparse('birth a, attach a, wait 30, detach, birth b'),
     'thin snap': sparse('snap, attach a, flush, wait 30, fill, detach, '
                         'revert, attach b, fill, wait 3, detach, unsnap'),
+    'thin snap used': sparse('attach a, fill, snap, fill, flush, snap, trim, '
+                             'wait 3, unsnap, detach, attach b, fill, '
+                             'wait 30, unsnap, detach'),
+    'thin snap live': sparse('attach b, fill, snap, fill, wait 30, snap, '
+                             'live a success, fill, snap, wait 30, detach, '
+                             'snap, delete'),
+    'thin snap moves': sparse('attach a, fill, snap, fill, mvsnap b, snap, '
+                              'fill, wait 30, mvlast b, birth_snap b, '
+                              'wait 30, backup_snap a, detach, unsnap'),
+    'thin births': sparse('attach a, fill, birth a, fill, snap, birth_snap a, '
+                          'flush, detach, birth a, delete'),
+    'thin revert': sparse('snap, attach a, fill, snap, fill, detach, revert, '
+                          'attach a, fill, wait 3, detach, revert, attach b, '
+                          'fill, wait 3, detach, unsnap'),
+    'thin two': dataclasses.replace(
+        shared('attach a, fill, attach2 a, snap, see, birth a, detach2, see, '
+               'detach, attach b'), thin=('a', 'b')),
     'thin cut': sparse('attach a, cut, fill, flush, wait 30, detach, '
                        'attach b, wait 3, detach',
                        'wait 0, cut, wait 1, cut'),

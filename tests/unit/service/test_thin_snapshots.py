@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What LVM makes of a thin volume at once."""
+
+from __future__ import annotations
+
+import typing
+
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import Location
+from cinder_dmclone.location import SnapshotId
+from cinder_dmclone import names
+from cinder_dmclone.service import snapshots
+from cinder_dmclone.stack import lv_tags
+from cinder_dmclone import units
+from tests.unit import base
+from tests.unit.fake import mapped
+from tests.unit.fake import ports
+from tests.unit.fake import storage
+from tests.unit.service import test_reverts
+
+LATER = ['later', *base.DATA[1:]]
+
+
+class ThinCase(test_reverts.RevertTestCase):
+    """All volumes are thin."""
+
+    def build(self) -> None:
+        super().build()
+        for node in (self.a, self.b):
+            node.group.pool = storage.POOL
+        self.lv_at(self.cloud.row(self.volume).owner).pool = storage.POOL
+
+    def lv_at(self, at: Location) -> storage.Volume:
+        return self.cloud.nodes[at.node].group.volumes[names.data_lv(at.lv)]
+
+    def used(self) -> str:
+        """The path by which a server writes the volume on a."""
+        _, path = self.cloud.attach(self.volume, self.a)
+        self.a.mapper.open(path)
+        return path
+
+    def at(self, method: str, work: typing.Callable[[], None]) -> None:
+        """Have something happen before a call."""
+        def before(call: ports.Call) -> None:
+            if call.method == method:
+                work()
+        self.cloud.before = before
+
+    def assert_own(self, snapshot: SnapshotId,
+                   data: typing.Sequence[str] = base.DATA) -> Location:
+        """It is an LV that is nothing else, and the volume is not frozen."""
+        at = self.assert_snapshot(snapshot, data)
+        tags = self.tags(at)
+        self.assertEqual(lv_tags.Tags(snaps=tags.snaps), tags)
+        self.assertEqual(storage.POOL, self.lv_at(at).pool)
+        self.assertEqual((), self.tags(self.cloud.row(self.volume).owner)
+                         .snaps)
+        return at
+
+
+class SnapshotTest(ThinCase):
+
+    def test_at_rest(self) -> None:
+        row = self.cloud.row(self.volume)
+        at = self.assert_own(self.create())
+        self.assertEqual(row, self.cloud.row(self.volume))
+        path = self.used()
+        self.a.mapper.write(path, 0, 'later')
+        self.assert_lvs(self.a.name, row.owner, at)
+        self.assertEqual(row.owner, self.cloud.row(self.volume).owner)
+
+    def test_of_what_a_server_writes(self) -> None:
+        """All that was acknowledged, though it was not flushed."""
+        path = self.used()
+        self.a.mapper.write(path, 0, 'later')
+        row = self.cloud.row(self.volume)
+        first = self.create()
+        self.a.mapper.write(path, 1, 'and then')
+        second = self.create()
+        self.assert_own(first, LATER)
+        self.assert_own(second, ['later', 'and then', *base.DATA[2:]])
+        self.assertEqual(row, self.cloud.row(self.volume))
+        self.assertEqual(1, len(self.a.mapper.mapped))
+        self.a.lose_power()
+        self.a.start()
+        self.assert_own(first, LATER)
+        self.assert_own(second, ['later', 'and then', *base.DATA[2:]])
+
+    def test_in_any_order(self) -> None:
+        """Also the volume first: none of them needs another."""
+        for order in ((0, 1), (1, 0)):
+            self.cloud.db.close()
+            self.build()
+            path = self.used()
+            found = [self.create()]
+            self.a.mapper.write(path, 0, 'later')
+            found.append(self.create())
+            data = base.DATA, LATER
+            self.a.mapper.flush(path)
+            self.delete(found[order[0]])
+            self.cloud.settle()
+            self.assert_own(found[order[1]], data[order[1]])
+            self.delete(found[order[1]])
+            self.cloud.settle()
+            self.assert_settled(LATER)
+
+    def test_the_volume_goes_elsewhere(self) -> None:
+        at = self.assert_own(self.create())
+        self.moved(self.b)
+        self.cloud.settle()
+        self.assert_lvs(self.a.name, at)
+        self.assertEqual(base.DATA, [
+            self.lv_at(at).read(region) for region in range(base.REGIONS)])
+
+    def test_what_has_not_arrived_is_pinned(self) -> None:
+        self.relocated()
+        owner = self.cloud.row(self.volume).owner
+        self.assertEqual(owner, self.found(self.create()).at)
+        self.assertNotEqual(owner, self.cloud.row(self.volume).owner)
+
+    def test_so_is_what_is_not_in_the_pool_of_the_node(self) -> None:
+        owner = self.cloud.row(self.volume).owner
+        for of_lv, of_node in (('', storage.POOL), (storage.POOL, ''),
+                               ('another', storage.POOL)):
+            self.lv_at(owner).pool, self.a.group.pool = of_lv, of_node
+            self.assertEqual(owner, self.found(self.create()).at)
+
+    def test_it_needs_no_room_but_a_pool_that_is_not_too_full(self) -> None:
+        self.a.group.pool_size = units.Bytes.from_gib(4)
+        self.a.group.used = 4 * units.GIB * 79 // 100 - units.GIB
+        self.assert_own(self.create())
+        self.a.group.used = 4 * units.GIB * 81 // 100 - units.GIB
+        before = set(self.a.group.volumes)
+        snapshot = self.ask()
+        with self.assertRaisesRegex(exceptions.PoolFull, 'is too full'):
+            snapshots.create(self.a.service, self.volume, snapshot)
+        self.assertIsNone(self.found(snapshot).provider_id)
+        self.assertEqual(before, set(self.a.group.volumes))
+
+    def test_a_commit_that_is_refused(self) -> None:
+        """The LV that was made goes."""
+        snapshot = self.ask()
+        self.at('pin', lambda: self.cloud.db.update_snapshot(
+            snapshot, status='error'))
+        self.assertRaises(exceptions.RowChanged, snapshots.create,
+                          self.a.service, self.volume, snapshot)
+        self.cloud.before = lambda call: None
+        self.cloud.settle()
+        self.assert_settled()
+
+
+class InterruptedTest(ThinCase):
+    """LVM is killed while the LV of a server is suspended."""
+
+    def interrupt(self, error: type[BaseException]) -> str:
+        """Have it happen; the path of the server."""
+        path, self.snapshot = self.used(), self.ask()
+        with self.assertRaises(error):
+            snapshots.create(self.a.service, self.volume, self.snapshot)
+        with self.assertRaises(mapped.Queued):
+            self.a.mapper.read(path, 0)
+        return path
+
+    def assert_goes_on(self, path: str) -> None:
+        self.assert_data(self.a, path)
+        self.cloud.db.update_snapshot(self.snapshot, status='error')
+        self.cloud.settle()
+        self.assert_settled()
+
+    def test_with_cinder_volume(self) -> None:
+        self.at('suspended', self.a.kill)
+        path = self.interrupt(ports.Killed)
+        self.cloud.before = lambda call: None
+        self.a.start()
+        self.assert_goes_on(path)
+
+    def test_alone(self) -> None:
+        """Its time was over, for example: the next look finds it."""
+        self.cloud.lvm_dies = lambda: True
+        path = self.interrupt(exceptions.CommandTimeout)
+        self.cloud.lvm_dies = lambda: False
+        self.a.process.loop.run_once()
+        self.assert_goes_on(path)
+
+    def test_a_request_lets_it_go_on_first(self) -> None:
+        self.cloud.lvm_dies = lambda: True
+        path = self.interrupt(exceptions.CommandTimeout)
+        self.cloud.lvm_dies = lambda: False
+        self.assert_own(self.create())
+        self.assert_data(self.a, path)
