@@ -280,9 +280,10 @@ class RowStore:
         return self._swap(row, 'begin', {'provider_id': str(record)},
                           rows.Birth())
 
-    def bear(self, row: rows.Row, source: Location) -> rows.Row:
+    def bear(self, row: rows.Row, source: Location | None) -> rows.Row:
         """Make the offered LV a new volume, which hydrates from a source.
 
+        :param source: None if it has all
         :raises RowChanged, DatabaseAway: see ``begin``
         """
         assert row.offer is not None

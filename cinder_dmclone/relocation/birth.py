@@ -13,6 +13,9 @@ Its LV borrows from one that nobody writes, on this node or another::
                                                          LV and source
                                                adopt, hydrate, finish
 
+If source and copy are thin LVs of one pool, that makes the copy at once: no
+loan, and no source to hydrate from.
+
 The row of the new volume is the only one that is changed. Until the commit it
 may be made on another node instead: each attempt has an LV of its own.
 """
@@ -33,6 +36,7 @@ from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.relocation import room
+from cinder_dmclone.relocation import thin_snapshot
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
@@ -82,10 +86,7 @@ def lend(world: World, stack: Stack, size: units.Bytes,
     :raises PeerRefused: if that volume's row does not ask for it, or if the
         LV is written
     """
-    row = world.rows.get(asked.borrower)
-    if (not row or row.deleted or row.offer != asked.copy
-            or row.generation + 1 != asked.generation):
-        raise _refused(world, f'the database does not offer {asked.copy}')
+    _require_asked(world, asked)
     if stack.data is None or stack.tags.source and not stack.assembled:
         raise _refused(world, f'LV {stack.lv} is not put together')
     if stack.tags.lost:
@@ -101,22 +102,56 @@ def lend(world: World, stack: Stack, size: units.Bytes,
         asked.group, '' if here else asked.initiator, size))
 
 
+def make_at_once(world: World, stack: Stack, size: units.Bytes,
+                 asked: messages.Lend) -> bool:
+    """Make a copy that becomes a volume, if it can be a thin snapshot.
+
+    The caller holds the lock of the volume that the other LV is of.
+
+    :param size: as much of that as there is of the source
+    :returns: whether it was made: it has all then, and needs no loan
+    :raises PeerRefused: if that volume's row does not ask for it
+    :raises PoolFull, PoolUnusable: see ``thin_snapshot.make``
+    """
+    row = _require_asked(world, asked)
+    wanted = units.Bytes.from_gib(row.size)
+    if not thin_snapshot.possible(world.host, stack) or (
+            stack.data is None or stack.data.size != size or wanted < size):
+        return False
+    thin_snapshot.make(world.host, stack, asked.copy.lv, lv_tags.CopyTag(
+        asked.generation, asked.borrower), wanted)
+    return True
+
+
+def _require_asked(world: World, asked: messages.Lend) -> rows.Row:
+    """The row of the volume that the copy becomes."""
+    row = world.rows.get(asked.borrower)
+    if (not row or row.deleted or row.offer != asked.copy
+            or row.generation + 1 != asked.generation):
+        raise _refused(world, f'the database does not offer {asked.copy}')
+    return row
+
+
 def _refused(world: World, reason: str) -> exceptions.PeerRefused:
     return exceptions.PeerRefused(
         node=world.settings.node, what='to lend', reason=reason)
 
 
-def finish(world: World, row: rows.Row, lent: messages.Lent) -> rows.Row:
+def finish(world: World, row: rows.Row,
+           lent: messages.Lent | None) -> rows.Row:
     """Build what was begun, and make it the volume.
 
+    :param lent: None if it was made, by ``make_at_once``
     :returns: the row as it is then
     :raises CannotBear, NoRoom, LoginFailed, SourceMismatch: see ``build``
     :raises RowChanged, DatabaseAway: see ``begin``
     """
-    build(world, row, lent)
-    row = world.rows.bear(row, lent.lender)
-    LOG.info('Volume %(volume)s begins as %(source)s.',
-             {'volume': row.id, 'source': lent.lender})
+    if lent:
+        build(world, row, lent)
+    row = world.rows.bear(row, lent.lender if lent else None)
+    LOG.info('Volume %(volume)s begins as %(source)s.', {
+        'volume': row.id, 'source': lent.lender if lent
+        else 'a thin LV that has all of its source'})
     return row
 
 

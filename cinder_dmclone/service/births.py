@@ -17,6 +17,7 @@ from cinder_dmclone.relocation import cut
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack.state import Stack
 from cinder_dmclone import units
 
 
@@ -76,14 +77,38 @@ def _bear(service: Service, volume_id: VolumeId, source: rows.Row,
 
 
 def _lent(service: Service, request: messages.Lend, lender: NodeName,
-          snapshot: SnapshotRow | None) -> messages.Lent:
-    def ask(node: NodeName) -> messages.Lent:
+          snapshot: SnapshotRow | None) -> messages.Lent | None:
+    def ask(node: NodeName) -> messages.Lent | None:
         if node != service.node:
             return service.world.peers.ask(node, request)
         with service.locked(request.volume):
-            return lend(service, request)
+            return provide(service, request)
     return (snapshots.there(service, snapshot, ask) if snapshot
             else ask(lender))
+
+
+def provide(service: Service,
+            request: messages.Lend) -> messages.Lent | None:
+    """Let a copy of this node begin; the source's lock is held.
+
+    :returns: None if it was made: it has all that its source has
+    """
+    return None if _at_once(service, request) else lend(service, request)
+
+
+def _at_once(service: Service, request: messages.Lend) -> bool:
+    """Whether a copy was made that is a thin snapshot of its source.
+
+    Also of one that is written: the volume begins as what it is now.
+    """
+    if not service.host.group.pool:
+        return False
+    if request.snapshot:
+        stack, tag = snapshots.readable(service, request.snapshot)
+        return birth.make_at_once(service.world, stack, tag.size, request)
+    row, stack = _settled(service, request)
+    size = units.Bytes.from_gib(row.size)
+    return birth.make_at_once(service.world, stack, size, request)
 
 
 def lend(service: Service, request: messages.Lend) -> messages.Lent:
@@ -106,19 +131,25 @@ def _lend_snapshot(service: Service, request: messages.Lend) -> messages.Lent:
 
 
 def _lend_volume(service: Service, request: messages.Lend) -> messages.Lent:
-    row = service.row(request.volume)
-    service.require_home(row)
-    known = service.settled(row)
-    assert known.row is not None
-    service.require_unoffered(known.row)
-    stack = known.stack
-    if snapshots.has_writer(known.row, stack):
-        cut.cut(service.world, known.row)
+    row, stack = _settled(service, request)
+    if snapshots.has_writer(row, stack):
+        cut.cut(service.world, row)
         stack = inspect.refresh(service.host, stack.lv)
     if stack.data is None:
         raise _refused(service, f'LV {stack.lv} is missing')
     return birth.lend(service.world, stack,
                       units.Bytes.from_gib(row.size), request)
+
+
+def _settled(service: Service,
+             request: messages.Lend) -> tuple[rows.Row, Stack]:
+    """The volume that is the source, with nothing open on it."""
+    row = service.row(request.volume)
+    service.require_home(row)
+    known = service.settled(row)
+    assert known.row is not None
+    service.require_unoffered(known.row)
+    return known.row, known.stack
 
 
 def _refused(service: Service, reason: str) -> exceptions.PeerRefused:

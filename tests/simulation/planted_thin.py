@@ -103,6 +103,9 @@ bug('what a snapshot has of a server is not flushed', (thin_snapshot, 'make'),
 bug('the row has a snapshot whose LV is not durable', (thin_snapshot, 'make'),
     where='story/thin snap used')(_undurable)
 
+bug('the row has a clone whose LV is not durable', (thin_snapshot, 'make'),
+    where='story/thin births')(_undurable)
+
 
 @bug('LVM makes a snapshot of what has not arrived',
      (thin_snapshot, 'possible'), where='story/thin snap live')

@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What LVM makes of a thin volume at once."""
+"""What LVM makes of a thin volume at once: snapshots, clones and reverts."""
 
 from __future__ import annotations
 
 import typing
+import uuid
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import SnapshotId
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
+from cinder_dmclone.service import births
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone import units
 from tests.unit import base
+from tests.unit.fake import cloud
 from tests.unit.fake import mapped
 from tests.unit.fake import ports
 from tests.unit.fake import storage
@@ -188,3 +192,76 @@ class InterruptedTest(ThinCase):
         self.cloud.lvm_dies = lambda: False
         self.assert_own(self.create())
         self.assert_data(self.a, path)
+
+
+class BirthTest(ThinCase):
+
+    def begin(self, size: int = 1,
+              node: cloud.Node | None = None) -> VolumeId:
+        volume = VolumeId(str(uuid.uuid4()))
+        self.cloud.db.volume(
+            volume, f'{(node or self.a).name}#{cloud.POOL}',
+            status='creating', size=size)
+        return volume
+
+    def clone(self, size: int = 1) -> VolumeId:
+        volume = self.begin(size)
+        births.clone(self.a.service, volume, self.volume)
+        self.cloud.db.update(volume, status='available')
+        return volume
+
+    def assert_whole(self, volume: VolumeId,
+                     data: typing.Sequence[str] = base.DATA) -> None:
+        """It is a volume, and neither needs nor lends anything."""
+        row = self.cloud.row(volume)
+        self.assertEqual((None, None), (row.source, row.offer))
+        tags = self.tags(row.owner)
+        self.assertEqual(lv_tags.Tags(own=lv_tags.OwnTag(
+            row.generation, volume)), tags)
+        lv = self.lv_at(row.owner)
+        self.assertEqual(units.Bytes.from_gib(row.size), lv.size)
+        self.assertEqual(list(data), [lv.durable.get(region)
+                                      for region in range(len(data))])
+
+    def test_of_what_a_server_writes(self) -> None:
+        path = self.used()
+        self.a.mapper.write(path, 0, 'later')
+        volume = self.clone()
+        self.a.mapper.write(path, 1, 'and then')
+        self.assert_whole(volume, LATER)
+        # Nothing is left to do for it.
+        owner = self.cloud.row(self.volume).owner
+        self.assertEqual((), self.tags(owner).lent)
+        self.assert_lvs(self.a.name, owner, self.cloud.row(volume).owner)
+
+    def test_a_larger_one(self) -> None:
+        self.assert_whole(self.clone(size=2))
+
+    def test_of_a_snapshot(self) -> None:
+        snapshot = self.create()
+        self.moved(self.a)
+        volume = self.begin()
+        births.from_snapshot(self.a.service, volume, snapshot)
+        self.assert_whole(volume)
+        self.assert_own(snapshot)
+
+    def test_one_that_does_not_fit(self) -> None:
+        self.cloud.db.update(self.volume, size=2)
+        with self.assertRaises(exceptions.CannotBear):
+            self.clone()
+
+    def test_of_what_has_not_arrived(self) -> None:
+        """It borrows, as ever."""
+        self.cloud.attach(self.volume, self.b)
+        volume = self.begin(node=self.b)
+        births.clone(self.b.service, volume, self.volume)
+        self.assertIsNotNone(self.cloud.row(volume).source)
+
+    def test_one_whose_commit_is_refused(self) -> None:
+        volume = self.begin()
+        self.at('bear', lambda: self.cloud.db.update(volume, status='error'))
+        with self.assertRaises(exceptions.RowChanged):
+            births.clone(self.a.service, volume, self.volume)
+        self.cloud.before = lambda call: None
+        self.cloud.settle()
+        self.assert_settled()
