@@ -197,7 +197,8 @@ class RowStore:
 
     def commit(self, row: rows.Row, owner: rows.Owner,
                purpose: rows.Purpose, pin: snapshots.Pin | None = None,
-               source: Location | None = None) -> rows.Row:
+               source: Location | None = None,
+               whole: bool = False) -> rows.Row:
         """Make the offered copy the volume: the point of no return.
 
         For a live migration nothing but owner and offer has to be as before:
@@ -209,10 +210,11 @@ class RowStore:
         :param pin: a snapshot that is made with it or not at all
         :param source: what the copy hydrates from; what the volume was if not
             given
+        :param whole: whether it has all, and hydrates from nothing
         :raises CannotRelocate, RowChanged, DatabaseAway: see ``offer``
         """
-        values = {**self._moved(row, owner, source or row.owner),
-                  **purpose.committed}
+        source = None if whole else source or row.owner
+        values = {**self._moved(row, owner, source), **purpose.committed}
         live = isinstance(purpose, rows.LiveMigration)
         return self._swap(row, 'commit', values, None if live else purpose,
                           pin)

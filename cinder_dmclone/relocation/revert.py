@@ -81,16 +81,19 @@ def _too_often(world: World, row: rows.Row) -> str:
             'copies of it than dmclone_max_copies there may not be')
 
 
-def finish(world: World, row: rows.Row, lent: messages.Lent) -> rows.Row:
+def finish(world: World, row: rows.Row,
+           lent: messages.Lent | None) -> rows.Row:
     """Build what was begun, and make it the volume.
 
+    :param lent: None if it was made, by ``birth.make_at_once``
     :returns: the row as it is then
     :raises CannotBear, NoRoom, LoginFailed, SourceMismatch: see
         ``birth.build``
     :raises NoRevert, RowChanged, DatabaseAway: see ``RowStore.commit``
     """
     assert row.offer is not None
+    owner = rows.Owner(row.offer, world.settings.pool)
+    if lent is None:
+        return world.rows.commit(row, owner, rows.Revert(), whole=True)
     birth.build(world, row, lent)
-    return world.rows.commit(
-        row, rows.Owner(row.offer, world.settings.pool), rows.Revert(),
-        source=lent.lender)
+    return world.rows.commit(row, owner, rows.Revert(), source=lent.lender)

@@ -117,12 +117,12 @@ def _revert(service: Service, row: rows.Row, snapshot_id: SnapshotId) -> None:
 
 
 def _lent(service: Service, row: rows.Row,
-          snapshot: snapshots.SnapshotRow) -> messages.Lent:
+          snapshot: snapshots.SnapshotRow) -> messages.Lent | None:
     request = birth.request(service.world, row, row, snapshot.id)
 
-    def ask(node: NodeName) -> messages.Lent:
+    def ask(node: NodeName) -> messages.Lent | None:
         if node == service.node:
-            return births.lend(service, request)
+            return births.provide(service, request)
         return service.world.peers.ask(node, request)
     return service_snapshots.there(service, snapshot, ask)
 

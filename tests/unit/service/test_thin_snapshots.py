@@ -265,3 +265,22 @@ class BirthTest(ThinCase):
         self.cloud.before = lambda call: None
         self.cloud.settle()
         self.assert_settled()
+
+
+class RevertTest(ThinCase):
+
+    def test_to_a_snapshot_of_its_node(self) -> None:
+        snapshot = self.create()
+        self.moved(self.a)
+        former = self.cloud.row(self.volume).owner
+        self.ask_back(snapshot)
+        row = self.cloud.row(self.volume)
+        self.assertEqual((2, None), (row.generation, row.source))
+        self.cloud.settle()
+        at = self.assert_own(snapshot)
+        # What it was is gone: nothing hydrates.
+        self.assertNotEqual(former, row.owner)
+        self.assert_lvs(self.a.name, row.owner, at)
+        self.assert_content(base.DATA, self.a)
+        self.moved(self.a)
+        self.assert_own(snapshot)
