@@ -38,6 +38,14 @@ class SnapshotTestCase(base.FunctionalTest):
         self.lab.wait_volume(volume, 'available')
         return volume
 
+    def revert(self, volume: str, snapshot: str) -> None:
+        """Make a detached volume what its latest snapshot is."""
+        self.lab.cinder('POST', f'/volumes/{volume}/action',
+                        {'revert': {'snapshot_id': snapshot}})
+        self.lab.wait_volume(volume, 'available')
+        self.wait(f'end of the reverting to {snapshot}',
+                  lambda: self.lab.snapshot_status(snapshot) == 'available')
+
     def written(self, at: AttachedVolume, image: base.Image,
                 work: typing.Callable[[], str]) -> str:
         """What work makes while a writer goes on all the time."""
@@ -134,14 +142,6 @@ class SnapshotTest(SnapshotTestCase):
         self.wait_complete(volume)
         self.detach(at)
         self.delete_snapshot(snapshot)
-
-    def revert(self, volume: str, snapshot: str) -> None:
-        """Make a detached volume what its latest snapshot is."""
-        self.lab.cinder('POST', f'/volumes/{volume}/action',
-                        {'revert': {'snapshot_id': snapshot}})
-        self.lab.wait_volume(volume, 'available')
-        self.wait(f'end of the reverting to {snapshot}',
-                  lambda: self.lab.snapshot_status(snapshot) == 'available')
 
 
 class CloneTest(SnapshotTestCase):
