@@ -180,9 +180,9 @@ class Group:
             raise _failed('lvcreate', f'{name} already exists')
         if not pool and size > self.report().free:
             raise _failed('lvcreate', 'insufficient free space')
+        self._change()
         self.volumes[name] = Volume(name, size, _legal(tags),
                                     self._node.number(), pool=pool)
-        self._changes += 1
         if metadata:
             self.zero(name)
 
@@ -192,11 +192,11 @@ class Group:
         if name in self.volumes or not taken_of.pool:
             raise _failed('lvcreate', f'{name} already exists, or {origin} is '
                           'not thin')
+        self._change()
         # LVM writes it down, then has the kernel make it.
         lv = self.volumes[name] = Volume(
             name, taken_of.size, _legal(tags), self._node.number(),
             pool=taken_of.pool)
-        self._changes += 1
         taken_of.suspended, taken_of.at_work = True, process
         process.call('group', 'suspended', lambda name: None, (origin,), {})
         taken_of.at_work = None
@@ -216,25 +216,25 @@ class Group:
             return
         if lv.devnum and self._node.mapper.open_count(lv.devnum):
             raise exceptions.DeviceBusy(device=name)
+        self._change()
         del self.volumes[name]
-        self._changes += 1
 
     def retag(self, name: str, add: typing.Iterable[str] = (),
               remove: typing.Iterable[str] = ()) -> None:
         if name not in self.volumes:
             raise _failed('lvchange', f'{name} not found')
+        self._change()
         lv = self.volumes[name]
         lv.tags = (lv.tags - set(remove)) | _legal(add)
-        self._changes += 1
 
     def rename(self, name: str, new_name: str) -> None:
         if name not in self.volumes or new_name in self.volumes:
             raise _failed('lvrename', f'{name} not found, or {new_name} '
                           'already exists')
+        self._change()
         lv = self.volumes.pop(name)
         lv.name = new_name
         self.volumes[new_name] = lv
-        self._changes += 1
 
     def extend(self, name: str, size: units.Bytes) -> None:
         lv, size = self.volumes[name], size.round_up(EXTENT)
@@ -243,8 +243,8 @@ class Group:
                           'size')
         if not lv.pool and size - lv.size > self.report().free:
             raise _failed('lvextend', 'insufficient free space')
+        self._change()
         lv.size = size
-        self._changes += 1
 
     def activate(self) -> None:
         self._check('vgchange')
@@ -253,8 +253,16 @@ class Group:
             if _interrupted(lv):
                 lv.suspended = False
 
+    def _change(self) -> None:
+        """As ``VolumeGroup`` begins a change: the last one is durable."""
+        self._make_durable()
+        self._changes += 1
+
     def flush(self) -> None:
         self._check('flush')
+        self._make_durable()
+
+    def _make_durable(self) -> None:
         self._durable = {name: (lv, lv.size, lv.tags)
                          for name, lv in self.volumes.items()}
 
