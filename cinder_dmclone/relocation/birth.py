@@ -118,8 +118,8 @@ def make_at_once(world: World, stack: Stack, size: units.Bytes,
     if not thin_snapshot.possible(world.host, stack) or (
             stack.data is None or stack.data.size != size or wanted < size):
         return False
-    thin_snapshot.make(world.host, stack, asked.copy.lv, lv_tags.CopyTag(
-        asked.generation, asked.borrower), wanted)
+    thin_snapshot.make(world.host, stack, asked.copy.lv, [lv_tags.CopyTag(
+        asked.generation, asked.borrower)], wanted)
     return True
 
 

@@ -13,6 +13,9 @@ any more. It is a relocation without another node::
 The commit comes before anybody is led over. Until then the copy has nothing
 of its own, and both are the same, whoever crashes and whatever the database
 answers: no server ever waits for it.
+
+A thin volume that nobody writes goes on in an LV that shares what it has
+(``thin_snapshot``). That reads nothing of the other, and only takes its place.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from cinder_dmclone.relocation import holes
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.relocation import pins
 from cinder_dmclone.relocation import room
+from cinder_dmclone.relocation import thin_snapshot
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
@@ -81,21 +85,27 @@ def cut(world: World, row: rows.Row,
     """
     settings = world.settings
     stack = inspect.refresh(world.host, row.lv)
-    _require_possible(world, row, stack)
+    at_once = not (pin or stack.of_kind(*names.WRITERS)) and (
+        thin_snapshot.possible(world.host, stack))
+    _require_possible(world, row, stack, at_once)
     copy = Location(settings.node, LvUuid(str(uuid.uuid4())))
     row = world.rows.offer(row, copy, rows.Cut())
     with coordinator.undone(world, row):
-        made = _build(world, row, stack, _lend(world, row, stack, pin))
+        made = (_make_at_once(world, row, stack) if at_once else
+                _build(world, row, stack, _lend(world, row, stack, pin)))
         row = world.rows.commit(row, rows.Owner(copy, settings.pool),
-                                rows.Cut(), pin)
+                                rows.Cut(), pin, whole=at_once)
     LOG.info('Volume %(volume)s goes on in %(lv)s.',
              {'volume': row.id, 'lv': copy.lv})
-    joint.lead_over(world.host, made, inspect.refresh(world.host, stack.lv))
+    if not at_once:
+        joint.lead_over(world.host, made,
+                        inspect.refresh(world.host, stack.lv))
     borrower.adopt(world, inspect.refresh(world.host, copy.lv), row)
     return row
 
 
-def _require_possible(world: World, row: rows.Row, stack: Stack) -> None:
+def _require_possible(world: World, row: rows.Row, stack: Stack,
+                      at_once: bool) -> None:
     if row.offer:
         raise _cannot(world, row, f'it is offered to {row.offer}')
     if stack.data is None or stack.tags.source and not stack.assembled:
@@ -114,7 +124,8 @@ def _require_possible(world: World, row: rows.Row, stack: Stack) -> None:
         raise _cannot(world, row, f'it has {MOST_LINKS} copies here that '
                       'have yet to hydrate')
     lender.require_openers(world, row, stack)
-    room.require(world.host, world.host.group.report(), stack.data.size)
+    if not at_once:
+        room.require(world.host, world.host.group.report(), stack.data.size)
 
 
 def lender_away(world: World, stack: Stack) -> NodeName | None:
@@ -161,6 +172,16 @@ def _lend(world: World, row: rows.Row, stack: Stack,
                           group.report().uuid, '', stack.data.size)
     return lender.lend(world, stack.lv, tag,
                        *([pins.tag(pin)] if pin else []))
+
+
+def _make_at_once(world: World, row: rows.Row, stack: Stack) -> Stack:
+    copy = row.offer
+    assert copy is not None and stack.data is not None
+    lender.mark_replaced(world, row)
+    thin_snapshot.make(world.host, stack, copy.lv, (
+        lv_tags.CopyTag(row.generation + 1, row.id),
+        lv_tags.FrontTag(stack.known_as)), stack.data.size)
+    return inspect.refresh(world.host, copy.lv)
 
 
 def _build(world: World, row: rows.Row, stack: Stack,

@@ -55,7 +55,7 @@ def take(world: World, row: rows.Row, stack: Stack,
     at = Location(world.settings.node, LvUuid(str(uuid.uuid4())))
     wanted = snapshots.Pin(snapshot, at)
     made = tag(wanted)
-    thin_snapshot.make(world.host, stack, at.lv, made, made.size)
+    thin_snapshot.make(world.host, stack, at.lv, [made], made.size)
     world.snapshots.pin(wanted, row)
 
 

@@ -8,6 +8,8 @@ is not all in one LV of a pool a copy is made.
 
 from __future__ import annotations
 
+from typing import Iterable
+
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
@@ -25,7 +27,7 @@ def possible(host: Host, stack: Stack) -> bool:
                 and not (stack.tags.source or stack.assembled))
 
 
-def make(host: Host, stack: Stack, lv: LvUuid, tag: lv_tags.Tag,
+def make(host: Host, stack: Stack, lv: LvUuid, tags: Iterable[lv_tags.Tag],
          size: units.Bytes) -> None:
     """Make an LV that is what another one is now; both are durable then.
 
@@ -33,14 +35,14 @@ def make(host: Host, stack: Stack, lv: LvUuid, tag: lv_tags.Tag,
     holds the lock of the volume that the other one is of.
 
     :param lv: the new one
-    :param tag: what it says of itself from its first moment
+    :param tags: what it says of itself from its first moment
     :param size: its own, not less than that of the other one
     :raises PoolFull, PoolUnusable: if nothing new may begin in the pool
     """
     data = consumers.active_data(stack)
     room.admit(host, host.group.report())
     host.group.snapshot(names.data_lv(lv), data.name,
-                        [lv_tags.print_tag(tag)])
+                        [lv_tags.print_tag(tag) for tag in tags])
     if size > data.size:
         host.group.extend(names.data_lv(lv), size)
     # What was written and not flushed is the same blocks in both.

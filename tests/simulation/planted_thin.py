@@ -10,6 +10,7 @@ from cinder_dmclone.location import Location
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import borrower
+from cinder_dmclone.relocation import cut
 from cinder_dmclone.relocation import holes
 from cinder_dmclone.relocation import room
 from cinder_dmclone.relocation import thin_snapshot
@@ -85,15 +86,15 @@ def _promised_twice(host, lv, size, copy, source, *others):
     clones.create(host, lv, size, copy, source, *others)
 
 
-def _unflushed(host, stack, lv, tag, size):
+def _unflushed(host, stack, lv, tags, size):
     host.group.snapshot(names.data_lv(lv), names.data_lv(stack.lv),
-                        [lv_tags.print_tag(tag)])
+                        [lv_tags.print_tag(tag) for tag in tags])
     host.group.flush()
 
 
-def _undurable(host, stack, lv, tag, size):
+def _undurable(host, stack, lv, tags, size):
     host.group.snapshot(names.data_lv(lv), names.data_lv(stack.lv),
-                        [lv_tags.print_tag(tag)])
+                        [lv_tags.print_tag(tag) for tag in tags])
     consumers.flush(host, stack)
 
 
@@ -111,6 +112,14 @@ bug('the row has a clone whose LV is not durable', (thin_snapshot, 'make'),
      (thin_snapshot, 'possible'), where='story/thin snap live')
 def _half(host, stack):
     return bool(host.group.pool)
+
+
+@bug('where a thin volume went that was pinned is not written down',
+     (cut, '_make_at_once'), where='story/thin pinned')
+def _unmarked(world, row, stack):
+    thin_snapshot.make(world.host, stack, row.offer.lv, (
+        lv_tags.CopyTag(row.generation + 1, row.id),
+        lv_tags.FrontTag(stack.known_as)), stack.data.size)
 
 
 bug('an LV stays suspended whose LVM was killed', (state.Stack, 'suspended'),

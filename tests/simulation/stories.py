@@ -239,6 +239,10 @@ BASE = {
     'thin snap moves': sparse('attach a, fill, snap, fill, mvsnap b, snap, '
                               'fill, wait 30, mvlast b, birth_snap b, '
                               'wait 30, backup_snap a, detach, unsnap'),
+    'thin pinned': sparse('attach b, detach, snap, wait 30, attach b, fill, '
+                          'birth a, wait 3, detach, attach a, unsnap'),
+    'thin lent': sparse('birth b, part a b, attach a, fill, wait 3, detach, '
+                        'attach a, fill, snap, detach, delete'),
     'thin births': sparse('attach a, fill, birth a, fill, snap, birth_snap a, '
                           'flush, detach, birth a, delete'),
     'thin revert': sparse('snap, attach a, fill, snap, fill, detach, revert, '

@@ -267,6 +267,61 @@ class BirthTest(ThinCase):
         self.assert_settled()
 
 
+class CutTest(ThinCase):
+    """What is frozen is whole, and nobody writes it: its server comes later.
+    """
+
+    def pinned(self) -> SnapshotId:
+        """A snapshot that is the volume's own LV, as if made too early."""
+        self.a.group.pool = ''
+        snapshot = self.create()
+        self.a.group.pool = storage.POOL
+        self.assertEqual(self.cloud.row(self.volume).owner,
+                         self.found(snapshot).at)
+        return snapshot
+
+    def test_it_goes_on_at_once(self) -> None:
+        snapshot = self.pinned()
+        former = self.cloud.row(self.volume).owner
+        path = self.used()
+        row = self.cloud.row(self.volume)
+        self.assertNotEqual(former, row.owner)
+        self.assertEqual((2, None), (row.generation, row.source))
+        self.assertEqual(names.front(self.a.host, former.lv).path, path)
+        self.a.mapper.write(path, 0, 'later')
+        self.cloud.settle()
+        self.assert_data(self.a, path, LATER)
+        self.assertEqual(former, self.assert_snapshot(snapshot))
+        # A database that is restored does not make it the volume again.
+        self.assertEqual(lv_tags.PastTag(2, self.volume, row.node, row.lv),
+                         self.tags(former).past)
+        self.assert_lvs(self.a.name, former, row.owner)
+        self.a.lose_power()
+        self.a.start()
+        self.assertEqual([path.rpartition('/')[2]], list(self.a.mapper.mapped))
+
+    def test_it_needs_no_room(self) -> None:
+        self.pinned()
+        self.a.group.pool_size = units.Bytes.from_gib(2)
+        self.a.group.used = units.GIB // 2
+        self.used()
+
+    def test_one_that_is_refused(self) -> None:
+        snapshot = self.pinned()
+        former = self.cloud.row(self.volume).owner
+        self.a.group.used = 90 * units.GIB
+        attachment = self.cloud.reserve(self.volume)
+        with self.assertRaisesRegex(exceptions.PoolFull, 'is too full'):
+            self.cloud.connect(self.volume, attachment, self.a)
+        self.a.group.used = 0
+        self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.assertEqual(former, self.cloud.row(self.volume).owner)
+        self.assertEqual(former, self.assert_snapshot(snapshot))
+        self.assertEqual((), self.tags(former).lent)
+        self.assert_lvs(self.a.name, former)
+
+
 class RevertTest(ThinCase):
 
     def test_to_a_snapshot_of_its_node(self) -> None:
