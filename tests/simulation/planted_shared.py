@@ -93,5 +93,5 @@ def _offered(attachment, row, host, in_place=home._in_place):
 
 @bug('several writers are led over one after the other',
      (cut, '_require_possible'), where='share/two/snap/see')
-def _one_by_one(world, row, stack):
+def _one_by_one(world, row, stack, at_once):
     room.require(world.host, world.host.group.report(), stack.data.size)

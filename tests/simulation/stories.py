@@ -261,8 +261,8 @@ BASE = {
                         'detach, attach a, fill, wait 3, detach'),
     'pool': tight(15, 'attach b, fill, wait 30, detach', 'wait 0, birth b',
                   'wait 0, birth b'),
-    'pool cut': tight(23, 'attach b, wait 30, fill, flush, meet, snap, fill, '
-                      'wait 30, detach', 'meet, birth b'),
+    'pool cut': tight(23, 'attach b, fill, meet, snap, fill, wait 30, detach',
+                      'meet, birth b'),
     'pool snap': tight(15, 'snap, meet, mvsnap b, attach b, fill, wait 30, '
                        'detach', 'meet, birth b'),
     'exchange': base('exchange b, attach b, fill, wait 3, detach, attach a'),
