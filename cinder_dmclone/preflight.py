@@ -42,7 +42,8 @@ _RULE_RAN = 'E:DM_UDEV_DISABLE_OTHER_RULES_FLAG=1'
 _RULE_LATE = 'S:disk/by-id/dm-'
 
 # The commands that the privileged helper runs, and whose they are.
-_COMMANDS = {'dmsetup': 'dmsetup or device-mapper',
+_COMMANDS = {'blkdiscard': 'util-linux',
+             'dmsetup': 'dmsetup or device-mapper',
              'iscsiadm': 'open-iscsi or iscsi-initiator-utils',
              'lvm': 'lvm2', 'modprobe': 'kmod', 'setpriv': 'util-linux'}
 

@@ -8,7 +8,6 @@ import secrets
 import time
 import typing
 
-from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_utils import netutils
 from oslo_utils import units as oslo_units
@@ -19,6 +18,7 @@ from cinder_dmclone import deadlines
 from cinder_dmclone.events import moves
 from cinder_dmclone.events import notifications
 from cinder_dmclone.host.dm import device
+from cinder_dmclone.host import erasure
 from cinder_dmclone.host.iscsi import targets
 from cinder_dmclone.host.iscsi import initiator
 from cinder_dmclone.host import lvm
@@ -26,7 +26,6 @@ from cinder_dmclone.location import NodeName
 from cinder_dmclone import locks
 from cinder_dmclone.peers import client
 from cinder_dmclone.ports import Host
-from cinder_dmclone.privileged import block
 from cinder_dmclone.settings import Settings
 from cinder_dmclone import units
 from cinder_dmclone.world import World
@@ -71,7 +70,7 @@ def make_host(configuration: typing.Any, node: NodeName,
         targets=targets.Targets(config.target_ip_address,
                                 config.target_port),
         initiator=initiator.Initiator(),
-        erase=_eraser(config))
+        erase=erasure.Eraser.of(config))
 
 
 def make_world(configuration: typing.Any, node: NodeName) -> World:
@@ -126,16 +125,3 @@ def _key() -> bytes:
             os.unlink(draft)
     with open(path, 'rb') as key_file:
         return key_file.read()
-
-
-def _eraser(config: typing.Any) -> typing.Callable[[str, units.Bytes], None]:
-    def erase(path: str, size: units.Bytes) -> None:
-        if config.volume_clear != 'none':
-            # Without a node a file would be made in its place.
-            block.ready(path)
-            volume_utils.clear_volume(
-                size // oslo_units.Mi, path,
-                volume_clear=config.volume_clear,
-                volume_clear_size=config.volume_clear_size,
-                volume_clear_ionice=config.volume_clear_ionice)
-    return erase

@@ -8,12 +8,24 @@ import re
 
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import nodes
+from cinder_dmclone.privileged import process
 from cinder_dmclone.privileged import syscalls
 
 _PATH = re.compile(r'/dev(/[A-Za-z0-9_.+:=@-]+)+')
 
 # Writing back a page cache takes as long as the disk needs.
 _FLUSH_SECONDS = 30.0
+
+# An option of ionice(1), and of those only what says how to run a command.
+PRIORITY = re.compile(r'-[cnt][a-z0-9]*')
+
+# What others have a disk busy with comes first for who has the lowest
+# priority; a portion is small.
+_ZERO_SECONDS = 600.0
+_ZERO_BEGUN = 600
+_ZERO_WAIT = 1260
+# Written at once, so that what servers write has its turn.
+_STEP = 1 << 20
 
 
 def device(path: str) -> str:
@@ -26,10 +38,27 @@ def device(path: str) -> str:
     return nodes.ready(path)
 
 
-@privileged.context.entrypoint
-def ready(path: str) -> None:
-    """Wait for a device's node (``nodes.ready``)."""
-    device(path)
+@privileged.timely(_ZERO_WAIT, _ZERO_BEGUN)
+def zero(path: str, first: int, size: int, priority: str = '') -> None:
+    """Overwrite a part of a device that nobody else has open for himself.
+
+    The kernel has the disk do it if that can (BLKZEROOUT), and keeps what is
+    overwritten allocated.
+
+    :param first: where, in bytes
+    :param size: in bytes
+    :param priority: as ``PRIORITY`` has it, or nothing
+    :raises CommandFailed: if the disk reports an error, or is in use
+    :raises CommandTimeout: if it does not answer
+    """
+    if first < 0 or size <= 0:
+        raise ValueError(f'cannot overwrite {size} bytes at {first}')
+    if priority and not PRIORITY.fullmatch(priority):
+        raise ValueError(f'{priority!r} is no priority')
+    process.run([*(('ionice', priority) if priority else ()),
+                 'blkdiscard', '--zeroout', f'--step={_STEP}',
+                 f'--offset={first}', f'--length={size}', device(path)],
+                _ZERO_SECONDS)
 
 
 @privileged.context.entrypoint

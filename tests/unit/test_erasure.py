@@ -6,42 +6,52 @@ from __future__ import annotations
 import typing
 from unittest import mock
 
+from cinder import exception
 from cinder.volume import configuration
 from cinder.volume import driver
-from cinder.volume import volume_utils
 from oslo_config import cfg
 
+from cinder_dmclone.host import erasure
 from cinder_dmclone.privileged import block
 from cinder_dmclone import units
-from cinder_dmclone import wiring
 from tests.unit import base
 
 SECTION = 'erasure'
+MIB = 1 << 20
+PATH = '/dev/group/lv'
 
 
 class ErasureTest(base.TestCase):
 
-    def erased(self, **options: typing.Any) -> mock.Mock:
-        """How an LV of 3 MiB is overwritten."""
+    def erased(self, mib: int, **options: typing.Any
+               ) -> list[tuple[typing.Any, ...]]:
+        """How an LV of so many MiB is overwritten."""
         config = configuration.Configuration(driver.volume_opts,
                                              config_group=SECTION)
         for name, value in options.items():
             cfg.CONF.set_override(name, value, group=SECTION)
             self.addCleanup(cfg.CONF.clear_override, name, group=SECTION)
-        with mock.patch.object(block, 'ready'), mock.patch.object(
-                volume_utils, 'copy_volume') as copied:
-            wiring._eraser(config)('/dev/group/lv', units.Bytes(3 << 20))
-        return copied
+        with mock.patch.object(block, 'zero') as zero:
+            erasure.Eraser.of(config)(PATH, units.Bytes(mib * MIB))
+        return [call.args for call in zero.mock_calls]
 
     def test_the_whole_of_it_by_default(self) -> None:
-        copied = self.erased()
-        self.assertEqual(('/dev/zero', '/dev/group/lv', 3),
-                         copied.call_args.args[:3])
+        """In portions; the last one is what is left."""
+        self.assertEqual([(PATH, 0, 256 * MIB, ''),
+                          (PATH, 256 * MIB, 256 * MIB, ''),
+                          (PATH, 512 * MIB, 4 * MIB, '')], self.erased(516))
 
     def test_as_much_and_as_urgently_as_wanted(self) -> None:
-        copied = self.erased(volume_clear_size=2, volume_clear_ionice='-c3')
-        self.assertEqual(2, copied.call_args.args[2])
-        self.assertEqual('-c3', copied.call_args.kwargs['ionice'])
+        self.assertEqual([(PATH, 0, 2 * MIB, '-c3')], self.erased(
+            3, volume_clear_size=2, volume_clear_ionice='-c3'))
+
+    def test_no_more_than_there_is(self) -> None:
+        self.assertEqual([(PATH, 0, 3 * MIB, '')],
+                         self.erased(3, volume_clear_size=4))
 
     def test_not_at_all(self) -> None:
-        self.erased(volume_clear='none').assert_not_called()
+        self.assertEqual([], self.erased(3, volume_clear='none'))
+
+    def test_what_ionice_would_not_take(self) -> None:
+        self.assertRaises(exception.InvalidConfigurationValue, self.erased,
+                          3, volume_clear_ionice='3')

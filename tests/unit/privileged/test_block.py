@@ -52,6 +52,26 @@ class BlockTest(test_dm.Case):
         self.ready.side_effect = exceptions.NodeLate('late')
         for call in (lambda: block.flush(('/dev/sda',)),
                      lambda: block.drop_cache(('/dev/sda',)),
-                     lambda: block.ready('/dev/sda')):
+                     lambda: block.zero('/dev/sda', 0, 1)):
             self.assertRaises(exceptions.NodeLate, call)
         self.fsync.assert_not_called()
+        self.run_.assert_not_called()
+
+    def test_zero(self) -> None:
+        block.zero('/dev/group/lv', 1 << 30, 4096)
+        self.assertEqual(
+            ['blkdiscard', '--zeroout', '--step=1048576',
+             '--offset=1073741824', '--length=4096', '/dev/group/lv'],
+            self.run_.call_args.args[0])
+
+    def test_zero_as_urgently_as_wanted(self) -> None:
+        block.zero('/dev/group/lv', 0, 4096, '-c3')
+        self.assertEqual(['ionice', '-c3', 'blkdiscard'],
+                         self.run_.call_args.args[0][:3])
+
+    def test_zero_runs_no_other_command(self) -> None:
+        for wrong in (('/dev/sda', -1, 1), ('/dev/sda', 0, 0),
+                      ('/etc/passwd', 0, 1), ('/dev/sda', 0, 1, 'reboot'),
+                      ('/dev/sda', 0, 1, '-p1'), ('/dev/sda', 0, 1, '-h')):
+            self.assertRaises(ValueError, block.zero, *wrong)
+        self.run_.assert_not_called()

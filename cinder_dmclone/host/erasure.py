@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is deleted is overwritten as Cinder's ``volume_clear`` says.
+
+Not by Cinder's own ``clear_volume``: its ``dd`` sends a TiB of zeros over the
+bus, where the kernel can tell most disks to write zeros themselves. It starts
+three programs through rootwrap, and writes on when the service has ended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+from cinder import exception
+from oslo_utils import units as oslo_units
+
+from cinder_dmclone.privileged import block
+from cinder_dmclone.units import Bytes
+
+# Bytes that are overwritten by one call: who is stopped ends after these.
+PORTION = 256 * oslo_units.Mi
+
+
+@dataclasses.dataclass(frozen=True)
+class Eraser:
+    """Overwrites devices.
+
+    :ivar wanted: whether anything is
+    :ivar most: bytes of each, from the first on; all if 0
+    :ivar priority: an option of ``ionice``, or nothing
+    """
+
+    wanted: bool
+    most: Bytes
+    priority: str
+
+    @classmethod
+    def of(cls, config: typing.Any) -> Eraser:
+        """As a backend's section has it.
+
+        :raises InvalidConfigurationValue: if ``ionice`` is given what it
+            cannot use
+        """
+        priority = config.volume_clear_ionice or ''
+        if priority and not block.PRIORITY.fullmatch(priority):
+            raise exception.InvalidConfigurationValue(
+                option='volume_clear_ionice', value=priority)
+        return cls(config.volume_clear != 'none',
+                   Bytes(config.volume_clear_size * oslo_units.Mi), priority)
+
+    def __call__(self, path: str, size: Bytes) -> None:
+        """Overwrite a device of so many bytes.
+
+        :raises CommandFailed: also if somebody has it open for himself
+        :raises CommandTimeout: if the disk does not answer
+        """
+        if self.wanted:
+            end = min(size, self.most or size)
+            for first in range(0, end, PORTION):
+                block.zero(path, first, min(PORTION, end - first),
+                           self.priority)
