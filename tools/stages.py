@@ -226,6 +226,24 @@ def _results(binaries: pathlib.Path, directory: pathlib.Path) -> None:
         execute('stestr', stestr(binaries, directory, 'init'))
 
 
+def _listed(command: Sequence[str], *begin: str) -> list[str]:
+    """The tests that stestr lists, by how their names begin."""
+    lines = subprocess.run(command, cwd=ROOT, text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                           ).stdout.splitlines()
+    return [line for line in lines if line.startswith(begin)]
+
+
+def _worker_file(name: str, tests: shares.Times, count: int) -> list[str]:
+    """Options of stestr for so many workers that need about the same time."""
+    path = WORK / f'{name}-workers.yaml'
+    # JSON is a part of YAML.
+    path.write_text(json.dumps([
+        {'worker': [f'^{re.escape(test)}$' for test in part]}
+        for part in shares.workers(tests, count)]))
+    return ['--worker-file', str(path)]
+
+
 @dataclasses.dataclass(frozen=True)
 class InLabs:
     """The tests of one folder, on one kernel.
@@ -254,12 +272,8 @@ class InLabs:
     def stage(self) -> shares.Stage:
         """Its tests, and how long they take."""
         _results(self.binaries, RESULTS)
-        lines = subprocess.run(
-            self._stestr('list', *self.words), cwd=ROOT, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-            ).stdout.splitlines()
-        begin = FOREIGN.get(self.name, (f'tests.{self.name}.',))
-        tests = [line for line in lines if line.startswith(begin)]
+        tests = _listed(self._stestr('list', *self.words),
+                        *FOREIGN.get(self.name, (f'tests.{self.name}.',)))
         return shares.Stage(self.title, shares.timed(tests, self.known()),
                             IN_LABS[self.name], self._labs)
 
@@ -275,15 +289,11 @@ class InLabs:
 
     def run(self, run: Run, tests: Mapping[str, float]) -> None:
         """Run some of them; without any, say what is wrong."""
-        workers = WORK / f'{self.name}-workers.yaml'
-        # JSON is a part of YAML.
-        workers.write_text(json.dumps([
-            {'worker': [f'^{re.escape(test)}$' for test in part]}
-            for part in shares.workers(tests, self._labs)]))
         length = ['DMCLONE_LONG=1'] if self.long else ['-u', 'DMCLONE_LONG']
         run.tests(self.title,
                   ['env', *length, f'DMCLONE_KERNEL={self.kernel}',
-                   *self._stestr('run', '--worker-file', str(workers))],
+                   *self._stestr('run', *_worker_file(self.name, tests,
+                                                      self._labs))],
                   stestr(self.binaries, RESULTS, 'last', '--subunit'),
                   echo=True)
         outcome.keep(self.record, run.times.get(self.title, {}))
@@ -299,10 +309,15 @@ def _beside(run: Run, name: str, binaries: pathlib.Path,
     results = WORK / f'{name}-results'
     _results(binaries, results)
     # The order of sets is part of a schedule of the simulation.
-    run.tests(name, [
-        'env', 'PYTHONHASHSEED=0', f'PYTHON={python}', *stestr(
-            binaries, results, '--test-path', f'tests/{name}', 'run')],
+    words = ['env', 'PYTHONHASHSEED=0', f'PYTHON={python}', *stestr(
+        binaries, results, '--test-path', f'tests/{name}')]
+    tests = shares.timed(_listed([*words, 'list'], f'tests.{name}.'),
+                         shares.recorded().get(name, {}))
+    # What cannot be listed is told by a run of all.
+    run.tests(name, [*words, 'run', *(_worker_file(
+        name, tests, len(os.sched_getaffinity(0))) if tests else ())],
         stestr(binaries, results, 'last', '--subunit'))
+    outcome.keep(name, run.times.get(name, {}))
 
 
 def beside_unit(run: Run, name: str) -> None:
