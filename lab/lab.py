@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from lab import (config, database, guest, install, kernel, logs, programs,
@@ -72,8 +72,9 @@ class Lab(Servers):
     outlives this process, and Lab.attach(name) finds it again.  ``backend``
     and ``default`` are options added to the backend's section and to
     [DEFAULT] of each node's cinder.conf.  With ``nova`` there are servers
-    too: see lab.compute.  With ``native`` cinder-volume runs on threads in
-    place of eventlet.  ``beside`` are further backends of each node.
+    too: see lab.compute.  On the nodes ``native`` cinder-volume runs on
+    threads in place of eventlet.  ``beside`` are further backends of each
+    node.
     """
 
     def __init__(self, name: str | None = None, nodes: int = 2,
@@ -81,7 +82,7 @@ class Lab(Servers):
                  backend: Mapping[str, object] | None = None,
                  default: Mapping[str, object] | None = None,
                  size: Size | None = None, keep: bool = False,
-                 nova: bool = False, native: bool = False,
+                 nova: bool = False, native: Collection[int] = (),
                  machines: int = 0,
                  beside: Mapping[str, Mapping[str, object]] | None = None
                  ) -> None:
@@ -96,7 +97,7 @@ class Lab(Servers):
         size = size or (_NOVA_SIZE if nova else Size())
         self._settings: dict[str, Any] = {
             'nodes': nodes, 'machines': machines, 'nova': nova,
-            'native': native,
+            'native': list(native),
             'driver': driver or DRIVER, 'beside': dict(beside or {}),
             'backend': dict(backend or {}), 'default': dict(default or {}),
             'size': vars(size), 'kernel': None, 'keep': keep}
@@ -141,7 +142,7 @@ class Lab(Servers):
                        self.network, self._shares, size, settings['kernel'])
         node.volume = VolumeService(
             node, self.venv, settings['driver'], settings['backend'],
-            settings['default'], more, settings['native'],
+            settings['default'], more, number in settings['native'],
             settings['beside'])
         return node
 
