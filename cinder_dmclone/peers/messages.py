@@ -320,7 +320,7 @@ class Plan:
     """What a node is about to do for an operator, or has done.
 
     :ivar does: in one line
-    :ivar gives_up: what is lost by it, a line each
+    :ivar gives_up: what is lost by it, in some lines
     :ivar record: what this rests upon
     """
 

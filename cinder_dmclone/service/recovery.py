@@ -3,14 +3,20 @@
 
 from __future__ import annotations
 
+import typing
+
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
+from cinder_dmclone.host.thin_map import Range
 from cinder_dmclone.location import Location
 from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import recovery
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import inspect
+
+# So many ranges are told one by one; there may be millions.
+RANGES = 64
 
 
 def take_back(service: Service, request: messages.TakeBack) -> messages.Plan:
@@ -73,8 +79,7 @@ def give_up(service: Service, row: rows.Row,
     plan = messages.Plan(
         does=f'Reads of what has not arrived of volume {row.id} on '
         f'{service.node} {verb}: its lender {row.source} is lost.',
-        gives_up=[f'bytes {first} to {end - 1}'
-                  for first, end in clones.missing(host, stack)],
+        gives_up=_told(clones.missing(host, stack)),
         record=f'{row.owner} {row.provider_id}')
     if request.record and not stack.tags.lost:
         if request.record != plan.record:
@@ -83,6 +88,19 @@ def give_up(service: Service, row: rows.Row,
         recovery.give_up(world, row, stack)
     service.loop.enqueue(row.lv)
     return plan
+
+
+def _told(missing: typing.Iterable[Range]) -> list[str]:
+    """How much is missing, and where the first of it is, a line each."""
+    first: list[str] = []
+    count = size = 0
+    for begin, end in missing:
+        count, size = count + 1, size + end - begin
+        if count <= RANGES:
+            first.append(f'bytes {begin} to {end - 1}')
+    rest = count - len(first)
+    return [f'{size} bytes in {count} ranges', *first,
+            *([f'{rest} ranges behind these'] if rest else [])]
 
 
 def _refuse(service: Service, row: rows.Row, reason: str) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 from typing import Iterable
+from typing import Iterator
 
 from oslo_log import log as logging
 
@@ -357,9 +358,8 @@ def give_up(host: Host, stack: Stack) -> None:
     _apply_source(host, stack, None)
 
 
-def missing(host: Host, stack: Stack) -> list[tuple[units.Bytes,
-                                                    units.Bytes]]:
-    """Which bytes have not arrived: from the first up to the second.
+def missing(host: Host, stack: Stack) -> Iterator[Range]:
+    """Which bytes have not arrived, in order; there may be millions of ranges.
 
     :raises CopyUnusable: if the metadata makes no sense
     :raises RetryLater: if it changes all the while
@@ -385,7 +385,7 @@ def missing(host: Host, stack: Stack) -> list[tuple[units.Bytes,
 
 
 def _missing(host: Host, stack: Stack, head: bytes,
-             image: bytes) -> list[tuple[units.Bytes, units.Bytes]]:
+             image: bytes) -> Iterator[Range]:
     try:
         region = metadata.Superblock.parse(head).region_size.to_bytes()
         found = bitmap.missing(head + image[metadata.HEAD:])
@@ -393,5 +393,5 @@ def _missing(host: Host, stack: Stack, head: bytes,
         raise _unusable(host, stack, error) from error
     assert stack.tags.source is not None
     size = stack.tags.source.size
-    return [(units.Bytes(first * region),
-             units.Bytes(min(end * region, size))) for first, end in found]
+    return ((units.Bytes(first * region),
+             units.Bytes(min(end * region, size))) for first, end in found)

@@ -26,8 +26,10 @@ _WORD = 8
 Range = tuple[int, int]
 
 
-def missing(image: bytes) -> list[Range]:
+def missing(image: bytes) -> typing.Iterator[Range]:
     """The regions that have not arrived, in order, as ranges.
+
+    There may be half as many as regions.
 
     :param image: all of the metadata device, as of one moment
     :raises ValueError: if it makes no sense
@@ -39,7 +41,7 @@ def missing(image: bytes) -> list[Range]:
                      sorted(_leaves(image, root)))
     if len(words) * 8 < total:
         raise ValueError(f'{len(words) * 8} regions instead of {total}')
-    return list(_ranges(words, total))
+    return _ranges(words, total)
 
 
 def _ranges(words: bytes, total: int) -> typing.Iterator[Range]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from unittest import mock
 
 from cinder_dmclone import exceptions
@@ -11,8 +12,11 @@ from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.peers import wire
 from cinder_dmclone.service import births
+from cinder_dmclone.service import recovery
 from cinder_dmclone.service import snapshots
+from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import lv_tags
 from tests.unit.fake import cloud
 from tests.unit.fake import mapped
@@ -63,9 +67,24 @@ class GiveUpTest(GivenUpTestCase):
             f'b@dmclone fail from now on: its lender {row.source} is lost.',
             plan.does)
         size = int(storage.REGION)
-        self.assertEqual([f'bytes {size} to {3 * size - 1}',
+        self.assertEqual([f'{6 * size} bytes in 2 ranges',
+                          f'bytes {size} to {3 * size - 1}',
                           f'bytes {4 * size} to {8 * size - 1}'],
                          plan.gives_up)
+
+    def test_a_plan_of_very_many_ranges_is_short(self) -> None:
+        """Each second region was written."""
+        self.lose(self.a)
+        size, count = 4096, 1 << 18
+        with mock.patch.object(clones, 'missing', lambda host, stack: (
+                (2 * number * size, (2 * number + 1) * size)
+                for number in range(count))):
+            plan = self.give()
+        self.assertEqual(f'{count * size} bytes in {count} ranges',
+                         plan.gives_up[0])
+        self.assertEqual(f'{count - recovery.RANGES} ranges behind these',
+                         plan.gives_up[-1])
+        self.assertLess(len(json.dumps(wire.pack(plan))), 1 << 14)
 
     def test_reads_of_what_is_missing_fail(self) -> None:
         with self.assertRaises(mapped.Queued):
@@ -149,8 +168,8 @@ class GiveUpTest(GivenUpTestCase):
         before = self.state()
         again = self.give()
         self.assertIn('fail already', again.does)
-        self.assertEqual(plan.gives_up[1:], again.gives_up[1:])
-        self.assertNotEqual(plan.gives_up, again.gives_up)
+        self.assertEqual(plan.gives_up[2:], again.gives_up[2:])
+        self.assertNotEqual(plan.gives_up[1], again.gives_up[1])
         self.give(again.record)
         self.assertEqual(before, self.state())
 
