@@ -16,7 +16,8 @@ long kernel, iscsid, LVM and udev take is told where they are asked
      |   +- 25  PREPARE              the home node, for the copy to be built
      |   |   +- 15  LOGIN            the borrower, for its lender
      |   |   +-  4  HOLES            the borrower, for what it need not copy
-     |   +- 10  QUERY                a node that asks another a question
+     |   +- 10  QUERY                a node that asks another a question, or
+     |   |                           several at once
      |   +- 10  HYDRATES             a second server, for what hydrates
      |   +-  5  ROW                  a change, for a row that another
      |   |                           transaction has locked

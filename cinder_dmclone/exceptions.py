@@ -7,6 +7,10 @@ driver's errors; only classes of ``cinder.exception`` itself cross RPC (see
 ``cinder_dmclone.service.endpoint``).
 """
 
+from __future__ import annotations
+
+import typing
+
 from cinder import exception
 
 
@@ -192,8 +196,15 @@ class NodeFull(HasToStay):
 
 
 class CannotServe(DMCloneException):
-    message = ("Volume %(volume)s on %(node)s cannot be connected: "
+    message = ("Volume %(volume)s on %(node)s cannot be %(asked)s: "
                "%(reason)s")
+
+    def __init__(self, message: str | None = None, asked: str = 'connected',
+                 **kwargs: typing.Any) -> None:
+        """
+        :param asked: what was to become of the volume, a participle
+        """
+        super().__init__(message, asked=asked, **kwargs)
 
 
 class LiveMigrated(CannotServe):

@@ -6,9 +6,11 @@ Nothing is destroyed by a cast: casts only ask a node to look.
 
 from __future__ import annotations
 
+from concurrent import futures
 import functools
 import itertools
 import random
+import typing
 
 from cinder import context as cinder_context
 from cinder import exception
@@ -31,6 +33,10 @@ LOG = logging.getLogger(__name__)
 
 # A message bus that is away must not hold up a call for ever.
 SEND_RETRIES = 2
+
+# Why there is no answer.
+Failure = exceptions.PeerRefused | exceptions.PeerUnreachable
+_Found = typing.TypeVar('_Found')
 
 
 class Peers:
@@ -126,6 +132,27 @@ class Peers:
             raise exceptions.PeerRefused(
                 node=node, what=name, reason='its release answers what this '
                 f'one does not know ({error})') from error
+
+    def ask_all(self, nodes: typing.Sequence[NodeName],
+                request: messages.Request[messages.Answer]
+                ) -> dict[NodeName, messages.Answer | Failure]:
+        """Ask several nodes at once; what each has answered, or why not.
+
+        However many are silent, it takes as long as one of them may.
+        """
+        def ask(node: NodeName) -> messages.Answer | Failure:
+            try:
+                return self.ask(node, request)
+            except (exceptions.PeerRefused,
+                    exceptions.PeerUnreachable) as error:
+                return error
+        return dict(zip(nodes, self._each(ask, nodes)))
+
+    def _each(self, ask: typing.Callable[[NodeName], _Found],
+              nodes: typing.Sequence[NodeName]) -> list[_Found]:
+        """What is returned for each; all are begun at the same time."""
+        with futures.ThreadPoolExecutor(max(len(nodes), 1)) as pool:
+            return list(pool.map(ask, nodes))
 
     def notify(self, node: NodeName, volume: VolumeId) -> None:
         """Ask ``node`` to look at a volume soon; no answer is needed."""

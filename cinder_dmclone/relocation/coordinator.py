@@ -25,6 +25,7 @@ from cinder_dmclone.relocation import lender
 from cinder_dmclone.stack import exports
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
+from cinder_dmclone import units
 from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
@@ -141,19 +142,38 @@ def find_room(world: World, row: rows.Row, peer: NodeName) -> messages.Room:
     :raises NodeFull: if there is none
     :raises CannotRelocate: if its disks do not fit
     """
-    report = world.host.group.report()
-    lv = report.lvs.get(names.data_lv(row.lv))
+    size = size_of(world, row, peer)
+    room = world.peers.ask(peer, messages.FindRoom(size))
+    require_room(world, row, size, peer, room)
+    return room
+
+
+def size_of(world: World, row: rows.Row, peer: str) -> units.Bytes:
+    """How large the LV of a volume of this node is.
+
+    :param peer: where the volume should move
+    :raises CannotRelocate: if it is missing
+    """
+    lv = world.host.group.report().lvs.get(names.data_lv(row.lv))
     if lv is None:
-        raise _cannot(world, row, peer,
-                      f'its LV {names.data_lv(row.lv)} is missing')
-    room = world.peers.ask(peer, messages.FindRoom(lv.size))
-    if room.lacks or room.free < lv.size:
+        raise cannot(world, row, peer,
+                     f'its LV {names.data_lv(row.lv)} is missing')
+    return lv.size
+
+
+def require_room(world: World, row: rows.Row, size: units.Bytes,
+                 peer: NodeName, room: messages.Room) -> None:
+    """See that a volume of this node can move, after what the peer has said.
+
+    :raises NodeFull: if there is no room
+    :raises CannotRelocate: if its disks do not fit
+    """
+    if room.lacks or room.free < size:
         raise exceptions.NodeFull(
             volume=row.id, node=world.settings.node, peer=peer,
             reason=room.lacks or f'{peer} has not enough room: the volume '
-            f'needs {lv.size} bytes, {room.free} are free')
+            f'needs {size} bytes, {room.free} are free')
     _require_blocks(world, row, peer, room)
-    return room
 
 
 def identify(world: World, row: rows.Row, peer: NodeName) -> messages.Identity:
@@ -170,13 +190,14 @@ def _require_blocks(world: World, row: rows.Row, peer: NodeName,
                     there: messages.Identity) -> None:
     here = world.host.group.report().block_size
     if there.block != here:
-        raise _cannot(world, row, peer,
-                      f'the disks of {peer} have {there.block}-byte blocks, '
-                      f'those of {world.settings.node} {here}')
+        raise cannot(world, row, peer,
+                     f'the disks of {peer} have {there.block}-byte blocks, '
+                     f'those of {world.settings.node} {here}')
 
 
-def _cannot(world: World, row: rows.Row, peer: NodeName,
-            reason: str) -> exceptions.CannotRelocate:
+def cannot(world: World, row: rows.Row, peer: str,
+           reason: str) -> exceptions.CannotRelocate:
+    """The error that names the volume, this node and the other."""
     return exceptions.CannotRelocate(
         volume=row.id, node=world.settings.node, peer=peer, reason=reason)
 

@@ -58,6 +58,16 @@ def find_room(world: World, row: SnapshotRow, size: units.Bytes,
     :raises PeerRefused, PeerUnreachable: if it does not say
     """
     room = world.peers.ask(peer, messages.FindRoom(size))
+    require_room(world, row, size, peer, room)
+    return room
+
+
+def require_room(world: World, row: SnapshotRow, size: units.Bytes,
+                 peer: NodeName, room: messages.Room) -> None:
+    """See that a snapshot can move, after what the other node has said.
+
+    :raises NotMoved: if there is no room, or its disks do not fit
+    """
     here = world.host.group.report().block_size
     reason = room.lacks
     if not reason and room.free < size:
@@ -68,7 +78,6 @@ def find_room(world: World, row: SnapshotRow, size: units.Bytes,
                   f'of {world.settings.node} {here}')
     if reason:
         raise refusal(world, row, reason)
-    return room
 
 
 def refusal(world: World, row: SnapshotRow,

@@ -73,7 +73,7 @@ class Service:
     def unknown(self, volume_id: VolumeId) -> exceptions.CannotServe:
         """What to answer about a volume that has no row, or none any more."""
         return exceptions.CannotServe(
-            volume=volume_id, node=self.node,
+            volume=volume_id, node=self.node, asked='found',
             reason='the database has no such volume')
 
     def require_group(self, group: GroupUuid, what: str) -> None:
@@ -97,20 +97,24 @@ class Service:
             raise exceptions.NotHome(volume=row.id, owner=row.node,
                                      node=self.node)
 
-    def require_unoffered(self, row: rows.Row) -> None:
+    def require_unoffered(self, row: rows.Row, asked: str) -> None:
         """
+        :param asked: see ``settled``
         :raises LiveMigrated: if the volume's server is being live-migrated
         """
         if row.offer:
             raise exceptions.LiveMigrated(
-                volume=row.id, node=self.node, reason='its server is being '
-                f'live-migrated to {row.offer.node}; try again afterwards')
+                volume=row.id, node=self.node, asked=asked,
+                reason='its server is being live-migrated to '
+                f'{row.offer.node}; try again afterwards')
 
-    def settled(self, row: rows.Row) -> observed.Facts:
+    def settled(self, row: rows.Row, asked: str) -> observed.Facts:
         """What is known of a volume of this node, with nothing open on it.
 
         The caller holds its lock.
 
+        :param asked: what is to become of the volume, as "extended": a
+            refusal says that it cannot be
         :raises CannotServe: if something needs a look, or another node that
             does not answer
         """
@@ -118,24 +122,27 @@ class Service:
         if decision.step is Verdict.REPORT or decision.ask:
             silent = f' ({decision.ask.node} does not answer)' if (
                 decision.ask) else ''
-            raise exceptions.CannotServe(volume=row.id, node=self.node,
-                                         reason=decision.why + silent)
+            raise exceptions.CannotServe(
+                volume=row.id, node=self.node, asked=asked,
+                reason=decision.why + silent)
         return known
 
     @contextlib.contextmanager
-    def home(self, volume_id: VolumeId) -> typing.Iterator[observed.Facts]:
+    def home(self, volume_id: VolumeId,
+             asked: str) -> typing.Iterator[observed.Facts]:
         """Hold the lock of a volume of this node, settled and not offered.
 
         For what Cinder asks the volume's own node.
 
+        :param asked: see ``settled``
         :raises NotHome, CannotServe: see ``require_home``, ``settled``
         """
         with self.locked(volume_id):
             row = self.row(volume_id)
             self.require_home(row)
-            known = self.settled(row)
+            known = self.settled(row, asked)
             assert known.row is not None
-            self.require_unoffered(known.row)
+            self.require_unoffered(known.row, asked)
             yield known
 
     def at_home(self, request: messages.Request[Answer],

@@ -146,9 +146,9 @@ def _settled(service: Service,
     """The volume that is the source, with nothing open on it."""
     row = service.row(request.volume)
     service.require_home(row)
-    known = service.settled(row)
+    known = service.settled(row, 'cloned')
     assert known.row is not None
-    service.require_unoffered(known.row)
+    service.require_unoffered(known.row, 'cloned')
     return known.row, known.stack
 
 

@@ -71,7 +71,7 @@ def connect_here(service: Service, row: rows.Row,
                  request: messages.Connect) -> dict[str, typing.Any]:
     """Serve a connector of a volume of this node; its lock is held."""
     try:
-        known = service.settled(row)
+        known = service.settled(row, 'connected')
         return _serve(service, known, request.connector)
     finally:
         # Nobody may want any more what was made.
@@ -94,7 +94,7 @@ def _serve(service: Service, known: observed.Facts,
         except exceptions.HasToStay as error:
             found = _in_place(service, row, found, connector, error)
     if found.how is not How.FRONT or row.shared:
-        service.require_unoffered(row)
+        service.require_unoffered(row, 'connected')
     if stack.data is None or (stack.tags.source and not stack.assembled):
         raise exceptions.CannotServe(
             volume=row.id, node=service.node, reason='its devices cannot '

@@ -19,7 +19,7 @@ def local_path(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
 
     Meanwhile the volume does not move.
     """
-    with service.home(volume_id) as known:
+    with service.home(volume_id, 'written') as known:
         assert known.row is not None
         _, stack = cut.writable(service.world, known.row, known.stack)
         name = names.local_io(stack.known_as)
@@ -38,7 +38,7 @@ def readable(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
 
     It leads to the LV that the volume is now, wherever the volume goes.
     """
-    with service.home(volume_id) as known:
+    with service.home(volume_id, 'read') as known:
         name = names.view(known.stack.lv, volume_id)
         consumers.consume(service.host, known.stack, name)
     try:

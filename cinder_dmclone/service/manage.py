@@ -192,7 +192,7 @@ def unmanage(service: Service, volume_id: VolumeId) -> None:
 def _require_at_rest(service: Service, row: rows.Row) -> None:
     try:
         service.require_home(row)
-        known = service.settled(row)
+        known = service.settled(row, 'unmanaged')
         reason = _need(known.stack, bool(known.row and known.row.source))
     except exceptions.DMCloneException as error:
         raise exceptions.CannotUnmanage(

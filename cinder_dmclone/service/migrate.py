@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing
 
 from cinder_dmclone.database import rows
@@ -14,6 +15,7 @@ from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.service.base import Service
+from cinder_dmclone import units
 
 # So many nodes are asked for room; the one with most of it is taken.
 CHOICES = 5
@@ -30,7 +32,7 @@ def migrate(service: Service, volume_id: VolumeId, host: str) -> bool:
     if (foreign(peer, service.node) or peer == service.node
             or not world.peers.is_up(peer)):
         return False
-    with service.home(volume_id) as known:
+    with service.home(volume_id, 'moved') as known:
         assert known.row is not None
         try:
             coordinator.relocate(world, known.row, peer, rows.Migrate())
@@ -48,9 +50,9 @@ def leave(service: Service, row: rows.Row,
     :raises NodeFull, PeerRefused, PeerUnreachable: if no node takes it in;
         what the last that was asked has said
     """
-    known = service.settled(row)
+    known = service.settled(row, 'moved')
     assert known.row is not None
-    service.require_unoffered(known.row)
+    service.require_unoffered(known.row, 'moved')
     try:
         peer = _refuge(service, known.row)
         coordinator.relocate(service.world, known.row, peer, rows.Leave())
@@ -61,26 +63,32 @@ def leave(service: Service, row: rows.Row,
 
 def _refuge(service: Service, row: rows.Row) -> NodeName:
     """The node with most room for a volume, of some that take volumes in."""
+    world, other = service.world, 'another node'
+    size = coordinator.size_of(world, row, other)
     peer, _ = roomiest(
-        service, lambda peer: coordinator.find_room(service.world, row, peer),
-        exceptions.CannotRelocate(volume=row.id, node=service.node,
-                                  peer='another node', reason=NO_OTHER))
+        service, size, functools.partial(
+            coordinator.require_room, world, row, size),
+        coordinator.cannot(world, row, other, NO_OTHER))
     return peer
 
 
-def roomiest(service: Service,
-             find_room: typing.Callable[[NodeName], messages.Room],
+def roomiest(service: Service, size: units.Bytes,
+             require_room: typing.Callable[[NodeName, messages.Room], None],
              refusal: exceptions.DMCloneException
              ) -> tuple[NodeName, messages.Room]:
     """The node with most room, of some others that take volumes in.
 
-    :param find_room: asks one
+    :param require_room: raises if what a node has said is not enough
     :param refusal: raised if there is none; else what the last has said
     """
-    found = []
-    for peer in service.world.peers.taking_in(service.node, CHOICES):
+    found, peers = [], service.world.peers
+    for peer, room in peers.ask_all(
+            peers.taking_in(service.node, CHOICES),
+            messages.FindRoom(size)).items():
         try:
-            room = find_room(peer)
+            if isinstance(room, exceptions.DMCloneException):
+                raise room
+            require_room(peer, room)
         except (exceptions.CannotRelocate, exceptions.NotMoved,
                 exceptions.PeerRefused,
                 exceptions.PeerUnreachable) as error:
@@ -104,5 +112,5 @@ def settled_host(service: Service, volume_id: VolumeId) -> str | None:
     """
     with service.locked(volume_id):
         row = service.row(volume_id)
-        service.require_unoffered(row)
+        service.require_unoffered(row, 'retyped')
         return row.host

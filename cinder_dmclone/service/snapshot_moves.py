@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from cinder.objects.fields import SnapshotStatus
 
 from cinder_dmclone.database.snapshots import SnapshotRow
@@ -103,8 +105,8 @@ def _place(service: Service, row: SnapshotRow, pinned: lv_tags.SnapTag,
         return request.peer, snapshot_move.find_room(
             service.world, row, pinned.size, request.peer)
     return migrate.roomiest(
-        service, lambda peer: snapshot_move.find_room(
-            service.world, row, pinned.size, peer),
+        service, pinned.size, functools.partial(
+            snapshot_move.require_room, service.world, row, pinned.size),
         _refusal(service, row, migrate.NO_OTHER))
 
 

@@ -95,9 +95,9 @@ def extend_here(service: Service, request: messages.Extend) -> None:
 def _grow(service: Service, row: rows.Row, request: messages.Extend) -> None:
     """The volume is of this node; its lock is held."""
     host = service.host
-    known = service.settled(row)
+    known = service.settled(row, 'extended')
     assert known.row is not None
-    service.require_unoffered(known.row)
+    service.require_unoffered(known.row, 'extended')
     _require_growth(service, known)
     name, size = names.data_lv(known.stack.lv), units.Bytes.from_gib(
         request.gib)

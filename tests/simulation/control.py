@@ -285,7 +285,7 @@ class Api:
             raise Refused(f'cut: the volume is {row["status"]}')
 
         def manager(process: cloud_module.Process) -> None:
-            with process.service.home(self.volume) as known:
+            with process.service.home(self.volume, 'cut') as known:
                 assert known.row
                 cut.cut(process.world, known.row)
         self.call('cut', manager)

@@ -41,7 +41,7 @@ bug = mistakes.bug
 @contextlib.contextmanager
 def _unmarked(service, volume_id):
     """An image copy that nobody knows of but its device."""
-    with service.home(volume_id) as known:
+    with service.home(volume_id, 'written') as known:
         name = names.local_io(known.stack.lv)
         consumers.consume(service.host, known.stack, name)
     try:

@@ -21,7 +21,7 @@ bug = mistakes.bug
 
 
 def _uncut(service, request):
-    known = service.settled(service.row(request.volume))
+    known = service.settled(service.row(request.volume), 'cloned')
     stack = dataclasses.replace(known.stack, devices={})
     return birth.lend(service.world, stack, stack.data.size, request)
 

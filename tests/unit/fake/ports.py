@@ -10,6 +10,7 @@ import threading
 import typing
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import NodeName
 from cinder_dmclone.peers import client
 from cinder_dmclone.peers import messages
 from cinder_dmclone.ports import Host
@@ -197,3 +198,8 @@ class Peers(client.Peers):
     def __init__(self, process: cloud.Process, backend: str) -> None:
         super().__init__(backend)
         self.__dict__['_client'] = Client(process)
+
+    def _each(self, ask: typing.Callable[[NodeName], typing.Any],
+              nodes: typing.Sequence[NodeName]) -> list[typing.Any]:
+        """One after the other: a process has no threads that nobody made."""
+        return [ask(node) for node in nodes]

@@ -12,20 +12,61 @@ from oslo_serialization import jsonutils
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import reader
 from cinder_dmclone.reconcile import workers
+from cinder_dmclone.service import births
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
+from cinder_dmclone.service import images
+from cinder_dmclone.service import manage
+from cinder_dmclone.service import migrate
+from cinder_dmclone.service import snapshots
 from cinder_dmclone.service import volumes
 from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
 from tests.unit import base
+from tests.unit.fake import cloud
 from tests.unit.fake import ports
 
 from cinder_dmclone import driver  # noqa: E402
+
+
+class RefusalTest(base.CloudTestCase):
+    """Of a volume that needs a look, whatever is asked for."""
+
+    def test_each_names_what_was_asked_for(self) -> None:
+        self.a.group.volumes[names.data_lv(self.lv)].tags = frozenset(
+            [lv_tags.print_tag(lv_tags.OwnTag(9, self.volume))])
+        service, volume = self.a.service, self.volume
+        snapshot = SnapshotId(self.cloud.db.snapshot(volume, 'creating'))
+        born = VolumeId('12121212-0000-4000-8000-000000000000')
+        self.cloud.db.volume(born, f'{self.a.name}#{cloud.POOL}')
+        for asked, request in (
+                ('connected', lambda: connections.connect(
+                    service, volume, self.a.connector)),
+                ('extended', lambda: volumes.extend(service, volume, 2)),
+                ('made a snapshot', lambda: snapshots.create(
+                    service, volume, snapshot)),
+                ('cloned', lambda: births.clone(service, born, volume)),
+                ('moved', lambda: migrate.migrate(
+                    service, volume, self.b.name)),
+                ('moved', lambda: migrate.leave(
+                    service, self.cloud.row(volume),
+                    messages.Leave(volume))),
+                ('unmanaged', lambda: manage.unmanage(service, volume)),
+                ('read', lambda: images.readable(
+                    service, volume).__enter__()),
+                ('written', lambda: images.local_path(
+                    service, volume).__enter__())):
+            with self.subTest(asked), self.assertRaisesRegex(
+                    exceptions.DMCloneException,
+                    f'^.*{volume} on a@dmclone cannot be {asked}: '):
+                request()
 
 
 class DetachTest(base.CloudTestCase):

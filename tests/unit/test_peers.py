@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of several nodes."""
+
+from __future__ import annotations
+
+import threading
+import typing
+from unittest import mock
+
+import oslo_messaging as messaging
+
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.peers import client
+from cinder_dmclone.peers import messages
+from cinder_dmclone.peers import wire
+from tests.unit import base
+
+
+class AskAllTest(base.TestCase):
+
+    def test_no_node_waits_for_another_to_be_silent(self) -> None:
+        """None answers before all have been asked."""
+        nodes = [NodeName(f'{name}@dmclone') for name in 'abcde']
+        all_asked = threading.Barrier(len(nodes), timeout=30)
+        answer = messages.Identity('pool', typing.cast(typing.Any, 'group'),
+                                   512, 'initiator', False)
+
+        def call(server: str) -> object:
+            all_asked.wait()
+            if server in nodes[1:3]:
+                raise messaging.MessagingTimeout
+            return wire.pack(answer)
+
+        self.enterContext(mock.patch.object(
+            client, 'CONF', mock.Mock(rpc_response_timeout=60)))
+        peers, rpc = client.Peers('dmclone'), mock.Mock()
+        peers.__dict__['_client'] = rpc
+        rpc.prepare = lambda server, **options: mock.Mock(
+            call=lambda *rest, **fields: call(server))
+        found = peers.ask_all(nodes, messages.Identify())
+        self.assertEqual(nodes, list(found))
+        for node in nodes[1:3]:
+            self.assertIsInstance(found.pop(node), exceptions.PeerUnreachable)
+        self.assertEqual({answer}, set(found.values()))
