@@ -33,13 +33,17 @@ class Shows:
         self._world = world
         self._found: _Found = {}
         self._silent: set[NodeName] = set()
+        self._works = {world.settings.node: True}
 
     def gather(self, places: typing.Iterable[Location]) -> None:
-        """Ask about LVs of many nodes, several nodes at a time."""
+        """Ask about LVs of many nodes that work, several nodes at a time."""
         by_node: dict[NodeName, list[Location]] = collections.defaultdict(list)
         for place in sorted(set(places), key=str):
             if place.node != self._world.settings.node:
                 by_node[place.node].append(place)
+        up = self._world.peers.up(by_node)
+        self._works |= {node: node in up for node in by_node}
+        by_node = {node: by_node[node] for node in up}
         pool = futures.ThreadPoolExecutor(AT_ONCE)
         try:
             # A node is asked by one thread.
@@ -47,6 +51,12 @@ class Shows:
                 self._found.update(found)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def works(self, node: NodeName) -> bool:
+        """Whether a node reports in, or is this one."""
+        if node not in self._works:
+            self._works[node] = self._world.peers.is_up(node)
+        return self._works[node]
 
     def of(self, place: Location) -> messages.Shown | None:
         """What a node has under an LV uuid; None if it does not say."""

@@ -90,13 +90,12 @@ def look(world: World) -> list[Item]:
     snapshots = _snapshots_of(world, stacks, of)
     kept = world.rows.hindrances(here, rows.Leave())
     shows = asking.Shows(world)
-    shows.gather(place for place in _places(here, stacks, kept)
-                 if _works(world, place.node))
-    found = [_volume(world, shows, row, stacks.get(row.lv),
+    shows.gather(_places(here, stacks, kept))
+    found = [_volume(shows, row, stacks.get(row.lv),
                      kept.get(row.id, '')) for row in here]
     at_home = {row.lv: row for row in here}
     for lv, stack in sorted(stacks.items()):
-        found += _others(world, shows, observed.Facts(
+        found += _others(shows, observed.Facts(
             world.settings.node, stack, at_home.get(lv), borrowers=of,
             snapshots=snapshots))
     return found
@@ -132,8 +131,8 @@ def _snapshots_of(world: World, stacks: Stacks,
 
 # -- a volume of this node ---------------------------------------------------
 
-def _volume(world: World, shows: asking.Shows, row: rows.Row,
-            stack: Stack | None, kept: str) -> Item:
+def _volume(shows: asking.Shows, row: rows.Row, stack: Stack | None,
+            kept: str) -> Item:
     """What becomes of a volume.
 
     :param kept: what keeps it from leaving, as its row says
@@ -156,16 +155,16 @@ def _volume(world: World, shows: asking.Shows, row: rows.Row,
         return item(Fate.STAYS, f'its lender {row.source} is lost, and what '
                     'has not arrived was given up: copy what can be read to '
                     'another volume')
-    return item(*_hydrating(world, shows, row.source))
+    return item(*_hydrating(shows, row.source))
 
 
-def _hydrating(world: World, shows: asking.Shows,
+def _hydrating(shows: asking.Shows,
                source: Location | None) -> tuple[Fate, str]:
     """What becomes of something that is as soon as it has hydrated."""
     if not source:
         return Fate.MOVES, ''
     why = f'it hydrates from {source}'
-    if not _works(world, source.node):
+    if not shows.works(source.node):
         return Fate.STAYS, f'{why}, which is down: start it'
     shown = shows.of(source)
     if shown and shown.state is LvState.MISSING:
@@ -185,7 +184,7 @@ def _remedy(row: rows.Row) -> str:
 
 # -- what others need, and what is left --------------------------------------
 
-def _others(world: World, shows: asking.Shows,
+def _others(shows: asking.Shows,
             facts: observed.Facts) -> typing.Iterator[Item]:
     """What becomes of an LV besides the volume that it may be.
 
@@ -197,16 +196,16 @@ def _others(world: World, shows: asking.Shows,
         yield Item(what, Fate.STAYS, stack.unreadable)
         return
     for snap in tags.snaps:
-        yield _snapshot(world, shows, facts, snap)
+        yield _snapshot(shows, facts, snap)
     offer = row.offer if row and not row.unreadable else None
     lent = [tag for tag in tags.lent if not offer or tag.borrower != offer]
     for tag in lent:
-        yield _lent(world, shows, what, facts, tag)
+        yield _lent(shows, what, facts, tag)
     if not (row or lent or tags.snaps):
         yield _left(what, stack, facts.borrowers)
 
 
-def _snapshot(world: World, shows: asking.Shows, facts: observed.Facts,
+def _snapshot(shows: asking.Shows, facts: observed.Facts,
               tag: lv_tags.SnapTag) -> Item:
     """What becomes of a snapshot that an LV is, or says it is."""
     what = f'snapshot {tag.snapshot} of volume {tag.volume}'
@@ -225,24 +224,24 @@ def _snapshot(world: World, shows: asking.Shows, facts: observed.Facts,
         return Item(what, Fate.WAITS, f'it is {row.at or "not made yet"}, '
                     'and no more here')
     if row.offer:
-        works = _works(world, row.offer.node)
+        works = shows.works(row.offer.node)
         return Item(what, Fate.WAITS if works else Fate.STAYS,
                     f'it moves to {row.offer}' + (
                         '' if works else ', which is down: start it'))
-    fate, why = _hydrating(world, shows, facts.stack.tags.hydrates_from)
+    fate, why = _hydrating(shows, facts.stack.tags.hydrates_from)
     if row.status != SnapshotStatus.AVAILABLE:
         fate, why = Fate.STAYS, f'its status is {row.status}'
     return Item(what, fate, why, snapshot=row, size=row.size)
 
 
-def _lent(world: World, shows: asking.Shows, what: str,
-          facts: observed.Facts, tag: lv_tags.LoanTag) -> Item:
+def _lent(shows: asking.Shows, what: str, facts: observed.Facts,
+          tag: lv_tags.LoanTag) -> Item:
     node = tag.node
     kind = ('snapshot' if SnapshotId(tag.volume) in facts.snapshots
             else 'volume')
     volume = f'{kind} {tag.volume}'
     reader = None if tag.local else node
-    if not _works(world, node):
+    if not shows.works(node):
         return Item(what, Fate.STAYS, f'{volume} needs it on {node}, '
                     'which is down: start it; if it is lost, see the page '
                     '"Failures"', reader=reader)
@@ -294,10 +293,6 @@ def _left(what: str, stack: Stack,
                     'about to move here: end that attachment or migration')
     return Item(what, Fate.STAYS, f'{status.role_of(stack)}; see the log of '
                 'cinder-volume here')
-
-
-def _works(world: World, node: NodeName) -> bool:
-    return node == world.settings.node or world.peers.is_up(node)
 
 
 def readers(items: typing.Iterable[Item]) -> dict[NodeName, int]:

@@ -40,6 +40,16 @@ class Services:
             found = self._known(node)
         return found
 
+    def known(self, nodes: typing.Iterable[NodeName]) -> list[NodeName]:
+        """Those that have, or had, a volume service; in order.
+
+        Many that have none any more cost no more than one.
+        """
+        wanted = list(nodes)
+        if not self._uuids.keys() >= set(wanted):
+            self._uuids = dict(_read_all())
+        return [node for node in wanted if node in self._uuids]
+
     def nodes(self) -> list[NodeName]:
         """All nodes with a volume service, of whatever backend."""
         self._uuids = dict(_read_all())

@@ -80,6 +80,12 @@ class Peers:
         return bool(service and service.is_up)
 
     @reads
+    def up(self, nodes: typing.Iterable[NodeName]) -> list[NodeName]:
+        """Those of some nodes for which ``is_up`` is true, in order."""
+        return [node for node in self._services.known(nodes)
+                if self.is_up(node)]
+
+    @reads
     def is_enabled(self, node: NodeName) -> bool:
         """Whether Cinder's scheduler may give the node volumes."""
         service = self._services.get(node)

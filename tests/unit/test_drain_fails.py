@@ -10,6 +10,7 @@ from unittest import mock
 
 from cinder_dmclone.cli import decisions
 from cinder_dmclone.cli import remains
+from cinder_dmclone.database import services
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import LvUuid
@@ -106,12 +107,12 @@ class SilentTest(test_drain.DrainTestCase):
             for number in range(self.LOANS):
                 self.lend(node, number)
 
-    def lend(self, node: cloud.Node, number: int) -> None:
+    def lend(self, node: cloud.Node, number: int, name: str = '') -> None:
         group = self.a.group
         lv = names.data_lv(self.lv)
         group.retag(lv, add=[lv_tags.print_tag(lv_tags.LoanTag(
             2, VolumeId(f'c10e000{number}-0000-4000-8000-000000000000'),
-            node.name,
+            NodeName(name or node.name),
             LvUuid(f'c10e000{number}-0000-4000-8000-00000000000'
                    + node.host[0]),
             GroupUuid('gone'), 'iqn', group.volumes[lv].size))])
@@ -137,6 +138,17 @@ class SilentTest(test_drain.DrainTestCase):
         self.look(self.b)
         self.assertEqual(['b@dmclone'] + ['c@dmclone'] * self.LOANS,
                          sorted(self.asked))
+
+    def test_services_that_were_removed(self) -> None:
+        """All services are looked through once, not for each loan."""
+        for number in range(self.LOANS):
+            self.lend(self.b, number, f'removed{number}@dmclone')
+        with mock.patch.object(services, '_read_all',
+                               side_effect=services._read_all) as read:
+            items = self.look()
+        self.assertEqual(self.LOANS, len([
+            item for item in items if 'which is down: start it' in item.why]))
+        read.assert_called_once()
 
     def test_the_next_look_asks_again(self) -> None:
         self.look(self.b)
