@@ -51,6 +51,11 @@ _COMMANDS = {'blkdiscard': 'util-linux',
 SMALLEST = {'volume_group': oslo_units.Gi,
             'dmclone_metadata_volume_group': 8 * oslo_units.Mi}
 
+# Of about 510 KiB in a group made without --metadatasize. LVM takes half a KiB
+# for an LV, a quarter for each of our longer tags, and a volume on its way has
+# two LVs: enough for some forty that move before anybody has done something.
+LEAST_MDA = 64 * oslo_units.Ki
+
 # Names of devices and targets differ in this part only.
 _ANY_LV = LvUuid(str(uuid.UUID(int=0)))
 
@@ -162,6 +167,31 @@ def pool_problems(host: Host) -> typing.Iterator[str]:
     if not usage.zeroes:
         yield (f'{of} does not zero new blocks, so a volume would show what '
                f'another one has left: lvchange --zero y {group.place}')
+
+
+def group_problems(host: Host) -> typing.Iterator[str]:
+    """What keeps I/O, or changes, of groups that can be read from ending.
+
+    No reason to refuse to start: cinder-volume lets such I/O go on, and what
+    is there is served.
+    """
+    for group in dict.fromkeys((host.group, host.meta_group)):
+        try:
+            report = group.report()
+        except exceptions.DMCloneException:
+            continue  # that is said by those who need it
+        for lv in report.lvs.values():
+            if lv.suspended:
+                yield (f'All I/O of LV {lv.name} of volume group '
+                       f'{report.name} waits, since LVM was killed while it '
+                       'changed it: restart cinder-volume, or vgchange '
+                       f'--activate y {report.name}')
+        if report.mda_free < LEAST_MDA:
+            yield (f'LVM can write {report.mda_free} bytes more about volume '
+                   f'group {report.name}, and refuses all changes when there '
+                   f'are none; {LEAST_MDA} are the least: vgextend '
+                   f'--metadatasize 16m {report.name} DISK, and pvchange '
+                   '--metadataignore y for each of its other disks.')
 
 
 def _check_neighbours(service_opts: typing.Iterable[cfg.Opt],

@@ -56,6 +56,7 @@ def run(hosts: typing.Iterable[Host],
         for host in hosts:
             missing += preflight.problems(host, service_opts)
             missing += preflight.pool_problems(host)
+            missing += preflight.group_problems(host)
             if host.group.pool:
                 notes += thin_pool.advice()
         notes += [*lvm_filter.advice(), *_restorers()]

@@ -97,6 +97,7 @@ class Report:
     :ivar block_size: largest logical block size of its disks, in bytes
     :ivar free: what is neither in an LV nor in a pool
     :ivar disks: paths of its physical volumes
+    :ivar mda_free: by how many bytes LVM's description of it may still grow
     :ivar pools: names of its thin pools, which are none of ``lvs``
     """
 
@@ -109,6 +110,7 @@ class Report:
     block_size: int
     disks: tuple[str, ...]
     lvs: dict[str, LogicalVolume]
+    mda_free: Bytes
     pools: frozenset[str] = frozenset()
 
     @classmethod
@@ -130,6 +132,7 @@ class Report:
             extent_size=Bytes(int(group['vg_extent_size'])),
             block_size=max(map(block_size, disks), default=512),
             disks=disks, lvs={lv.name: lv for lv in lvs},
+            mda_free=Bytes(int(group['vg_mda_free'])),
             pools=frozenset(row['lv_name'] for row in rows
                             if row['lv_layout'] == _POOL))
 

@@ -63,7 +63,8 @@ _ACCEPT_ALL = frozenset(['a|.*|', 'a|.*/|', 'a/.*/', 'a|.|', 'a/./'])
 
 _REPORT = ('--reportformat', 'json', '--units', 'b', '--nosuffix',
            '--configreport', 'vg', '-o',
-           'vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size',
+           'vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,'
+           'vg_mda_free',
            '--configreport', 'pv', '-o', 'pv_name',
            '--configreport', 'lv', '-o',
            'lv_name,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,'

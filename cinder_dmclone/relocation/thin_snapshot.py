@@ -39,7 +39,7 @@ def make(host: Host, stack: Stack, lv: LvUuid, tags: Iterable[lv_tags.Tag],
     :param size: its own, not less than that of the other one
     :raises PoolFull, PoolUnusable: if nothing new may begin in the pool
     """
-    data = consumers.active_data(stack)
+    data = consumers.active_data(host, stack)
     room.admit(host, host.group.report())
     host.group.snapshot(names.data_lv(lv), data.name,
                         [lv_tags.print_tag(tag) for tag in tags])

@@ -42,6 +42,8 @@ _NEAR = units.Bytes(64 << 10)
 _READ_SIZE = 1 << 20
 _READS = 5
 
+_unusable = consumers.unusable
+
 
 def create(host: Host, lv: LvUuid, size: units.Bytes, copy: Becomes,
            source: lv_tags.SourceTag, *others: lv_tags.Tag) -> None:
@@ -169,13 +171,6 @@ def assemble(host: Host, stack: Stack) -> Stack:
     return _apply_clone(host, stack, block.region_size)
 
 
-def _unusable(host: Host, stack: Stack,
-              reason: object) -> exceptions.CopyUnusable:
-    return exceptions.CopyUnusable(
-        lv=stack.lv, volume=stack.tags.volume, node=host.settings.node,
-        reason=reason)
-
-
 def _apply_source(host: Host, stack: Stack, path: str | None,
                   queue: bool = True) -> None:
     source = stack.tags.source
@@ -228,7 +223,8 @@ def _apply_clone(host: Host, stack: Stack,
                             'active')
         region = region_size or _region(host, source).to_sectors()
         target = table.Clone(
-            metadata=stack.meta.devnum, data=consumers.data_devnum(stack),
+            metadata=stack.meta.devnum,
+            data=consumers.data_devnum(host, stack),
             source=host.dm.devnum(str(names.source(stack.lv))),
             region_size=region,
             features=frozenset(['no_hydration', 'no_discard_passdown']),
@@ -318,7 +314,7 @@ def swap(host: Host, stack: Stack) -> None:
     first, so that a read stuck on a dead lender ends; each consumer's stall
     is one table swap.
     """
-    data = consumers.active_data(stack)
+    data = consumers.active_data(host, stack)
     if stack.iqn and stack.lender_away:
         # A read that waits in the session comes back to the source only
         # when the session ends; nothing is needed from the lender.

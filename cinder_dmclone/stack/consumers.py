@@ -13,19 +13,18 @@ from cinder_dmclone.stack import state
 from cinder_dmclone import units
 
 
-def consumer_table(stack: state.Stack) -> table.Table:
+def consumer_table(host: Host, stack: state.Stack) -> table.Table:
     """What every consumer maps to: ``top``, and what lies beyond it.
 
     A volume extended while hydrating has its new end on the data LV alone,
     since the clone keeps its source's size.
     """
-    devnum = data_devnum(stack)
-    whole = active_data(stack).size.to_sectors()
+    devnum = data_devnum(host, stack)
+    whole = active_data(host, stack).size.to_sectors()
     clone = _clone_in_use(stack)
     if clone is None and stack.tags.source:
-        raise exceptions.CopyUnusable(
-            lv=stack.lv, volume=stack.tags.volume, node='this node',
-            reason='it is not complete, and its clone is not there')
+        raise unusable(host, stack,
+                       'it is not complete, and its clone is not there')
     if clone is None:
         return table.Table.single(whole, table.Linear(devnum))
     old = clone.table.length
@@ -43,12 +42,13 @@ def consume(host: Host, stack: state.Stack, name: names.DeviceName) -> None:
     refuse_discards(host, stack)
     if name.kind in (names.Kind.FRONT, names.Kind.IO):
         let_wait(host, stack)
-    host.dm.apply(str(name), _table(stack, name),
+    host.dm.apply(str(name), _table(host, stack, name),
                   readonly=name.kind in names.READERS)
 
 
-def _table(stack: state.Stack, name: names.DeviceName) -> table.Table:
-    found = consumer_table(stack)
+def _table(host: Host, stack: state.Stack,
+           name: names.DeviceName) -> table.Table:
+    found = consumer_table(host, stack)
     sizes: dict[str, units.Bytes] = {}
     if name.kind is names.Kind.LOAN:
         sizes = {tag.lv: tag.size for tag in stack.tags.lent}
@@ -90,10 +90,10 @@ def drop(host: Host, stack: state.Stack, name: names.DeviceName) -> None:
     host.dm.remove(str(name))
 
 
-def top(stack: state.Stack) -> str:
+def top(host: Host, stack: state.Stack) -> str:
     """'major:minor' of what the consumers lead to."""
     clone = _clone_in_use(stack)
-    return clone.devnum if clone else data_devnum(stack)
+    return clone.devnum if clone else data_devnum(host, stack)
 
 
 def openers(host: Host, stack: state.Stack) -> int:
@@ -102,14 +102,14 @@ def openers(host: Host, stack: state.Stack) -> int:
     What was swapped out keeps the data LV open until it is removed: the clone,
     and the source if it was pointed there.
     """
-    count = host.dm.open_count(top(stack))
+    count = host.dm.open_count(top(host, stack))
     if stack.tags.source:
         return count
     clone = stack.device(names.clone(stack.lv))
     if clone:
         count += host.dm.open_count(clone.devnum) - 1
     source = stack.device(names.source(stack.lv))
-    if source and source.table.has_path(data_devnum(stack)):
+    if source and source.table.has_path(data_devnum(host, stack)):
         count -= 1
     return count
 
@@ -126,26 +126,32 @@ def flush(host: Host, stack: state.Stack) -> None:
     """Make durable what was written to a volume on this node."""
     clone = [names.clone(stack.lv).path] if stack.assembled else []
     # Beyond a clone lies what a volume was extended by meanwhile.
-    host.dm.flush(*clone, active_data(stack).path)
+    host.dm.flush(*clone, active_data(host, stack).path)
 
 
-def data_devnum(stack: state.Stack) -> str:
+def data_devnum(host: Host, stack: state.Stack) -> str:
     """'major:minor' of the data LV.
 
     :raises CopyUnusable: if it is missing or not active
     """
-    devnum = active_data(stack).devnum
+    devnum = active_data(host, stack).devnum
     assert devnum is not None
     return devnum
 
 
-def active_data(stack: state.Stack) -> lvm.LogicalVolume:
+def active_data(host: Host, stack: state.Stack) -> lvm.LogicalVolume:
     """The data LV.
 
     :raises CopyUnusable: if it is missing or not active
     """
     if stack.data is None or not stack.data.devnum:
-        raise exceptions.CopyUnusable(
-            lv=stack.lv, volume=stack.tags.volume, node='this node',
-            reason='its LV is missing or not active')
+        raise unusable(host, stack, 'its LV is missing or not active')
     return stack.data
+
+
+def unusable(host: Host, stack: state.Stack,
+             reason: object) -> exceptions.CopyUnusable:
+    """The error that names the LV, its volume and this node."""
+    return exceptions.CopyUnusable(
+        lv=stack.lv, volume=stack.tags.volume, node=host.settings.node,
+        reason=reason)

@@ -52,9 +52,9 @@ def lead_over(host: Host, copy: Stack, lender: Stack) -> None:
     writers = lagging(copy, lender)
     if writers:
         consumers.refuse_discards(host, copy)
-        host.dm.apply(str(name), _table(copy, lender))
+        host.dm.apply(str(name), _table(host, copy, lender))
         copy = inspect.refresh(host, copy.lv)
-        length = consumers.consumer_table(copy).length
+        length = consumers.consumer_table(host, copy).length
         through = table.Table.single(
             length, table.Linear(copy.devices[name].devnum))
         for writer in writers:
@@ -68,8 +68,8 @@ def lead_over(host: Host, copy: Stack, lender: Stack) -> None:
         host.dm.remove(str(name))
 
 
-def _table(copy: Stack, lender: Stack) -> table.Table:
-    found = consumers.consumer_table(copy)
+def _table(host: Host, copy: Stack, lender: Stack) -> table.Table:
+    found = consumers.consumer_table(host, copy)
     beyond = table.Segment(found.length, _BEYOND,
-                           table.Linear(consumers.top(lender)))
+                           table.Linear(consumers.top(host, lender)))
     return table.Table((*found.segments, beyond))

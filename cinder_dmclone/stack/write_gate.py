@@ -39,7 +39,7 @@ def prepare(host: Host, stack: Stack) -> Stack:
 
     :returns: the stack with them
     """
-    length = consumers.consumer_table(stack).length
+    length = consumers.consumer_table(host, stack).length
     hold, sluice, stop = (name(stack.lv) for name in (
         names.hold, names.sluice, names.stop))
     _bring(host, stack, stop, table.Table.single(length, table.Error()))
@@ -74,7 +74,7 @@ def _gated(host: Host, stack: Stack,
     """Consumer table whose writes go to another device."""
     devnum = host.dm.devnum(str(writes))
     segments = []
-    for segment in consumers.consumer_table(stack).segments:
+    for segment in consumers.consumer_table(host, stack).segments:
         assert isinstance(segment.target, table.Linear)
         segments.append(dataclasses.replace(segment, target=table.Gate(
             segment.target.device, segment.target.offset, devnum,
@@ -86,7 +86,7 @@ def release(host: Host, stack: Stack) -> None:
     """Let writes through, those that wait and all others."""
     sluice = names.sluice(stack.lv)
     if names.hold(stack.lv) in stack.devices:
-        host.dm.apply(str(sluice), consumers.consumer_table(stack),
+        host.dm.apply(str(sluice), consumers.consumer_table(host, stack),
                       seen=stack.device(sluice))
         rearm(host, stack)
 
@@ -130,7 +130,7 @@ def fence(host: Host, stack: Stack, front: names.DeviceName) -> None:
     """Let an open front answer with errors only: its volume is elsewhere."""
     give_up(host, stack)
     host.dm.apply(str(front), table.Table.single(
-        consumers.consumer_table(stack).length, table.Error()))
+        consumers.consumer_table(host, stack).length, table.Error()))
     remove(host, stack)
 
 

@@ -23,6 +23,7 @@ from cinder_dmclone.host import lvm_filter
 from cinder_dmclone import preflight
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import lvm
+from cinder_dmclone import units
 from tests.unit import base
 from tests.unit import test_cli
 from tests.unit import test_packaging
@@ -126,6 +127,12 @@ class RunTest(base.CloudTestCase):
         """What only the operator can decide does not count."""
         self.assertEqual((0, ['note: set global_filter',
                               'Nothing is missing.'], ''), self.check())
+
+    def test_the_state_of_a_group(self) -> None:
+        self.a.group.mda_free = units.Bytes(0)
+        code, lines, _ = self.check()
+        self.assertEqual(1, code)
+        self.assertIn('refuses all changes', lines[0])
 
     def test_backends_of_one_node_lack_the_same(self) -> None:
         self.assertEqual(

@@ -70,7 +70,7 @@ from cinder_dmclone.stack import inspect
 def report(group):
     if group.name == 'one':
         raise exceptions.GroupLost(group='one', disk='/dev/sdx')
-    return lvm.Report(group.name, 'uuid', '', 8, 4, 1, 512, (), {})
+    return lvm.Report(group.name, 'uuid', '', 8, 4, 1, 512, (), {}, 8)
 
 inspect.collect = lambda host: {}
 lvm.VolumeGroup.report = report

@@ -18,7 +18,7 @@ from tests.unit import test_thin_map
 REPORT = json.dumps({'report': [{
     'vg': [{'vg_name': 'vg', 'vg_uuid': 'Z3ohjl', 'vg_seqno': '20',
             'vg_size': '107369988096', 'vg_free': '106560487424',
-            'vg_extent_size': '4194304'}],
+            'vg_extent_size': '4194304', 'vg_mda_free': '517632'}],
     'pv': [{'pv_name': '/dev/sda'}, {'pv_name': '/dev/sdb1'}],
     'lv': [{'lv_name': 'volume-1', 'lv_size': '268435456',
             'lv_tags': 'own:1,lent:n/x:2', 'lv_kernel_major': '254',
@@ -70,9 +70,10 @@ class VolumeGroupTest(unittest.TestCase):
             report = self.group.report()
         self.assertEqual(
             ('vg', 'Z3ohjl', 107369988096, 106560487424, 4194304, 4096,
-             ('/dev/sda', '/dev/sdb1')),
+             ('/dev/sda', '/dev/sdb1'), 517632),
             (report.name, report.uuid, report.size, report.free,
-             report.extent_size, report.block_size, report.disks))
+             report.extent_size, report.block_size, report.disks,
+             report.mda_free))
         self.assertEqual({
             'volume-1': lvm.LogicalVolume(
                 'volume-1', '/dev/vg/volume-1', Bytes(268435456),

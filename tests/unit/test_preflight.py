@@ -10,7 +10,9 @@ from unittest import mock
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm
+from cinder_dmclone import names
 from cinder_dmclone import preflight
+from cinder_dmclone import units
 from tests.unit import base
 
 
@@ -48,6 +50,38 @@ class GroupsTest(base.CloudTestCase):
                 mock.patch.object(lvm, 'block_size', sizes.__getitem__)):
             found, = preflight._check_groups(host)
         self.assertIn('512 and of 4096 bytes', found)
+
+
+class GroupsAtWorkTest(base.CloudTestCase):
+    """What is wrong with a group that cinder-volume starts with."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.host = self.a.process.world.host
+        self.assertEqual([], list(preflight.group_problems(self.host)))
+
+    def problem(self) -> str:
+        found, = preflight.group_problems(self.host)
+        self.assertEqual([], [line for line in preflight._check_groups(
+            self.host) if line == found])
+        return found
+
+    def test_an_lv_that_lvm_has_left_suspended(self) -> None:
+        name = names.data_lv(self.lv)
+        self.a.group.volumes[name].suspended = True
+        self.assertIn(f'All I/O of LV {name} of volume group '
+                      f'{self.a.group.name} waits', self.problem())
+
+    def test_lvm_has_little_room_for_its_description(self) -> None:
+        self.a.group.mda_free = units.Bytes(preflight.LEAST_MDA)
+        self.assertEqual([], list(preflight.group_problems(self.host)))
+        self.a.group.mda_free = units.Bytes(preflight.LEAST_MDA - 512)
+        self.assertIn('LVM can write 65024 bytes more', self.problem())
+
+    def test_a_group_that_cannot_be_read(self) -> None:
+        """That is said where it is looked for."""
+        self.a.group.lost = True
+        self.assertEqual([], list(preflight.group_problems(self.host)))
 
 
 class UdevTest(base.CloudTestCase):

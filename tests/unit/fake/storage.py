@@ -98,6 +98,7 @@ class Group:
         self._changes = 0
         # Whether its disk has failed.
         self.lost = False
+        self.mda_free = units.Bytes(507 << 10)
         # The thin pool for data, if it is thin; its size, whether it is
         # active and zeroes, and what else of it is used.
         self.pool = ''
@@ -122,6 +123,7 @@ class Group:
             disks=('/dev/fake',),
             lvs={name: self._show(lv, bool(opened[lv.devnum]))
                  for name, lv in self.volumes.items()},
+            mda_free=self.mda_free,
             pools=frozenset([self.pool] if self.pool else ()))
 
     def _show(self, lv: Volume, opened: bool) -> lvm.LogicalVolume:

@@ -16,6 +16,8 @@ from oslo_serialization import jsonutils
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.iscsi import targets
 from cinder_dmclone.service import connections
+from cinder_dmclone.stack import consumers
+from cinder_dmclone.stack import state
 from tests.unit import base
 from tests.unit.fake.bomb import Bomb
 from tests.unit.fake import iscsi
@@ -62,6 +64,16 @@ class FailureTest(base.CloudTestCase):
         with self.failing(make or half_made()):
             self.assertRaises(exceptions.TargetUnusable, self.connect, name)
         return attachment
+
+
+class UnusableTest(base.CloudTestCase):
+
+    def test_the_node_is_named(self) -> None:
+        host, stack = self.a.process.world.host, state.Stack(self.lv)
+        with self.assertRaisesRegex(exceptions.CopyUnusable, (
+                f'{self.lv} of volume .* on a@dmclone cannot be assembled: '
+                'its LV is missing or not active')):
+            consumers.active_data(host, stack)
 
 
 class UndoneTest(FailureTest):
