@@ -189,9 +189,10 @@ def group_problems(host: Host) -> typing.Iterator[str]:
         if report.mda_free < LEAST_MDA:
             yield (f'LVM can write {report.mda_free} bytes more about volume '
                    f'group {report.name}, and refuses all changes when there '
-                   f'are none; {LEAST_MDA} are the least: vgextend '
-                   f'--metadatasize 16m {report.name} DISK, and pvchange '
-                   '--metadataignore y for each of its other disks.')
+                   f'are none; {LEAST_MDA} are the least. Move volumes and '
+                   'snapshots away, or all (cinder-dmclone drain), and make '
+                   'the group anew: vgcreate --metadatasize 64m '
+                   f'{report.name} DISK')
 
 
 def _check_neighbours(service_opts: typing.Iterable[cfg.Opt],

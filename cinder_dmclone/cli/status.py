@@ -136,6 +136,8 @@ def role_of(stack: state.Stack) -> str:
 
 def _error(stack: state.Stack) -> str | None:
     clone = stack.clone
+    if stack.suspended:
+        return 'ERROR: it is suspended'
     if clone and clone.mode is not status.Mode.RW:
         return f'ERROR: its clone is {_BAD[clone.mode]}'
     return None

@@ -91,7 +91,8 @@ def _waited_for(service: Service, known: observed.Facts) -> messages.Plan:
     if shown.size < source.size or shown.state not in (
             LvState.COMPLETE, LvState.HYDRATING):
         raise _refusal(service, stack.lv, f'its lender {source.node}/'
-                       f'{source.lv} is {shown.state.value}')
+                       f'{source.lv} is {shown.state.value}, and has '
+                       f'{shown.size} bytes of {source.size}')
     return messages.Plan(
         does=f'What has not arrived of volume {tag.volume} on {service.node} '
         f'arrives from {source.node}/{source.lv}, which is there again. Until '

@@ -94,6 +94,15 @@ class DescribeTest(base.TestCase):
                          self.describe('Fail'))
 
 
+class SuspendedTest(base.CloudTestCase):
+
+    def test_an_lv_that_lvm_has_left_suspended(self) -> None:
+        self.a.group.volumes[names.data_lv(self.lv)].suspended = True
+        seen, = status.look(self.a.process.world)
+        self.assertEqual('ERROR: it is suspended', seen.problem)
+        self.assertIn(', ERROR: it is suspended', status.describe(seen))
+
+
 class JsonTest(base.TestCase):
 
     def test_roles(self) -> None:

@@ -227,7 +227,8 @@ class GivenUpTest(test_giving_up.GivenUpTestCase, UndoTestCase):
         self.a.group.volumes.clear()
         self.a.group._durable.clear()
         self.back()
-        with self.refused(f'its lender a@dmclone/{self.lv} is missing'):
+        with self.refused(f'its lender a@dmclone/{self.lv} is missing, and '
+                          'has 0 bytes of'):
             self.undo(self.b, self.copy)
 
     def test_a_volume_that_was_taken_back_meanwhile(self) -> None:
