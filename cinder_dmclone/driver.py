@@ -41,7 +41,7 @@ CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
 
 # Of the volume's LV it is a state, and shares it with the volume and others.
-_NO_LV_OF_ITS_OWN = 'a snapshot has no logical volume of its own'
+_NO_LV_OF_ITS_OWN = 'a snapshot need not have a logical volume of its own'
 
 opts.register()
 

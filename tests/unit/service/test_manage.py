@@ -285,7 +285,8 @@ class UnmanageTest(ManageTestCase):
         with self.assertLogs(driver.__name__) as logs, self.assertRaises(
                 exception.SnapshotIsBusy):
             self.driver.unmanage_snapshot(snapshot)
-        self.assertIn('no logical volume of its own', logs.output[0])
+        self.assertIn('need not have a logical volume of its own',
+                      logs.output[0])
         with self.assertRaisesRegex(
                 exception.ManageExistingInvalidReference, 'of its own'):
             self.driver.manage_existing_snapshot_get_size(
