@@ -40,7 +40,7 @@ from cinder_dmclone.world import World
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
 
-# Of the volume's LV it is a state, and shares it with the volume and others.
+# Without one it is a state of the volume's LV, shared with that and others.
 _NO_LV_OF_ITS_OWN = 'a snapshot need not have a logical volume of its own'
 
 opts.register()
