@@ -13,7 +13,7 @@ from typing import Any
 
 from lab import (account, births, chart, crowd, entry, exposure, figures,
                  held, holes, hydrating, install, kernel, latency, peers,
-                 races, scheduling, virtualenv, writers)
+                 profile, races, scheduling, virtualenv, writers)
 from lab.account import Cost
 from lab.figures import Aim, Figure
 from lab.lab import Lab
@@ -101,6 +101,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
                       help='measure a node that hydrates 100 volumes and '
                       'has lent 100 when their lender dies, and nothing '
                       'else')
+    only.add_argument('--statements', action='store_true',
+                      help='measure what is asked of the database of a '
+                      'large fleet, and nothing else; needs no lab')
     only.add_argument('--scheduling', action='store_true',
                       help='measure what nova-scheduler is given with 1000 '
                       'hosts, and nothing else; needs no lab')
@@ -266,6 +269,9 @@ def _run(args: argparse.Namespace) -> int:
         found = scheduling.measure(install.ensure() / 'bin/python', times)
         _tell(args, found, times)
         return 0
+    if args.statements:
+        _tell_text(args, profile.measure(args.quick, _say))
+        return 0
     kernel.use(args.kernel)
     begin = time.monotonic()
     if args.races:
@@ -282,6 +288,12 @@ def _run(args: argparse.Namespace) -> int:
           f'{time.monotonic() - begin:.0f} s')
     _tell(args, found, times, kernel=release)
     return 0
+
+
+def _tell_text(args: argparse.Namespace, found: profile.Profile) -> None:
+    print('\n'.join(found.lines()))
+    if args.json:
+        args.json.write_text(found.report())
 
 
 def _lab(args: argparse.Namespace) -> Lab:

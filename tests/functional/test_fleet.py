@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pathlib
+import sys
 import tempfile
 import unittest
 from unittest import mock
@@ -11,6 +12,7 @@ from unittest import mock
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import volumes
 from cinder_dmclone.location import NodeName
+from lab.fleet import Fleet, NODES, VOLUMES
 from tests.functional import fleet
 from tests.unit.fake import database as fake
 
@@ -37,7 +39,8 @@ class FleetTest(unittest.TestCase):
         super().setUp()
         directory = tempfile.TemporaryDirectory(prefix='dmclone-fleet-')
         self.addCleanup(directory.cleanup)
-        self.fleet = fleet.Fleet(pathlib.Path(directory.name))
+        self.fleet = Fleet(pathlib.Path(directory.name),
+                           pathlib.Path(sys.prefix), plans=True)
         self.addCleanup(self.fleet.stop)
         self.fleet.start()
 
@@ -78,6 +81,6 @@ class FleetTest(unittest.TestCase):
         """As ``drain`` does every few seconds; none of its volumes moves."""
         store = volumes.RowStore()
         here = store.on(NODE)
-        self.assertEqual(fleet.VOLUMES // fleet.NODES, len(here))
+        self.assertEqual(VOLUMES // NODES, len(here))
         kept = store.hindrances(here, rows.Leave())
         self.assertEqual({row.id for row in here}, set(kept))

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A part of a fleet that works, for lab.crew: nodes in one process.
+
+The nodes have the driver's own code, and of unit tests what they build and
+send messages with; their database is a real one. Their time is their own, and
+none passes while they work.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import typing
+from collections.abc import Callable
+from unittest import mock
+
+from cinder import rpc
+import oslo_messaging as messaging
+
+from cinder_dmclone.cli import drain
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone.peers import client
+from cinder_dmclone.releases import db_api
+from tests.functional import fleet
+from tests.unit.fake import cloud as fake
+from tests.unit.fake import database
+from tests.unit.fake import ports
+
+if typing.TYPE_CHECKING:
+    from lab import crew
+
+# A node asks so many others whether they take in what leaves it.
+NODES = 6
+# As ``cinder-dmclone drain`` has it by default.
+PARALLEL = 2
+
+
+class Database(fleet.Database):
+    """Rows beside those of a fleet and of other actors."""
+
+    def clear(self) -> None:
+        """Others work there."""
+
+    @fleet.of_others
+    def service(self, node: str) -> None:
+        super().service(node)
+        service, = db_api.service_get_all(self.context, host=node)
+        db_api.service_update(self.context, service.id,
+                              {'availability_zone': 'nova'})
+
+
+class Clock(ports.Clock):
+    """While ``drain`` sleeps all nodes work."""
+
+    def __init__(self, tick: Callable[[], None]) -> None:
+        super().__init__()
+        self._tick = tick
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if seconds == drain.SECONDS:
+            self._tick()
+
+
+class Cloud(fake.Cloud):
+    """The nodes of one actor; what they send each other is counted."""
+
+    messages = 0
+
+    def make_clock(self) -> Clock:
+        return Clock(self.tick)
+
+    def make_database(self) -> Database:
+        return Database()
+
+    def carry(self, process: fake.Process, message: ports.Message,
+              timeout: float) -> ports.Answer:
+        # And its answer.
+        self.messages += 2
+        return super().carry(process, message, timeout)
+
+    def post(self, message: ports.Message) -> None:
+        self.messages += 1
+        super().post(message)
+
+    def mine_first(self, nodes: list[str]) -> None:
+        """Instead of an order at random: others would not answer."""
+        nodes.sort(key=lambda node: node not in self.nodes)
+
+
+def relocate(cloud: Cloud, volumes: list[VolumeId]) -> None:
+    """Attach each volume elsewhere, until its old copy is released."""
+    for number, volume in enumerate(volumes):
+        there = list(cloud.nodes.values())[1 + number % (NODES - 1)]
+        cloud.attach(volume, there)
+        cloud.settle()
+
+
+def restart(cloud: Cloud, volumes: list[VolumeId]) -> None:
+    """End cinder-volume and start it again, until it has seen all."""
+    node = cloud.home(volumes[0])
+    node.kill()
+    node.start()
+    cloud.settle()
+
+
+def empty(cloud: Cloud, volumes: list[VolumeId]) -> None:
+    """Drain the node."""
+    node = cloud.home(volumes[0])
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = drain.run(
+            argparse.Namespace(yes=True, parallel=PARALLEL),
+            [node.process.world])
+    assert not code and not node.group.volumes, out.getvalue()
+
+
+_WORK: dict[str, Callable[[Cloud, list[VolumeId]], None]] = {
+    'relocate': relocate, 'restart': restart, 'drain': empty}
+
+
+def work(task: dict[str, typing.Any],
+         start: crew.Start) -> dict[str, typing.Any]:
+    """Do what the task says with new volumes of a new node.
+
+    :returns: how many messages the nodes have sent
+    """
+    database._engine = db_api.get_engine()
+    # Registers rpc_response_timeout.
+    messaging.get_rpc_client(rpc.TRANSPORT, messaging.Target())
+    cloud = Cloud(*(f'{task["name"]}-{number}' for number in range(NODES)))
+    first = next(iter(cloud.nodes.values()))
+    volumes = [cloud.create(first) for _ in range(task['volumes'])]
+    start()
+    with mock.patch.object(client.random, 'shuffle', cloud.mine_first):
+        _WORK[task['work']](cloud, volumes)
+    assert not cloud.complaints, cloud.complaints
+    return {'messages': cloud.messages}
