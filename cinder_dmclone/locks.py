@@ -25,13 +25,19 @@ CONF = cfg.CONF
 
 _POLL_SECONDS = 0.2
 
+# No volume: the room of a node, of which copies and new volumes take theirs.
+_ROOM = VolumeId('room')
+
 # With the node: a backend of [coordination] may be shared by all nodes, and a
 # node asks others while it holds its own lock.
 _LOCK_NAME = 'dmclone-{node}-{volume}'
 
 
 class Locks:
-    """One lock per volume and node, shared by the node's processes."""
+    """One lock per volume and node, and one for a node's room.
+
+    The node's processes share them.
+    """
 
     def __init__(self, node: NodeName) -> None:
         self._node = node
@@ -58,6 +64,17 @@ class Locks:
             yield
         finally:
             lock.release()
+
+    @reads
+    def room(self, seconds: float) -> typing.ContextManager[None]:
+        """Hold the node's room while something takes its own of it.
+
+        Nobody who has it waits for another lock.
+
+        :param seconds: how long to wait for it
+        :raises VolumeLocked: if it is still taken then
+        """
+        return self.volume(_ROOM, seconds)
 
     @staticmethod
     def forget(volume_id: VolumeId) -> None:

@@ -85,7 +85,7 @@ def build(world: World, lv: LvUuid, copy: clones.Becomes,
     :raises LoginFailed, SourceMismatch: if the lender cannot be reached
     """
     skip = [] if written else holes.find(world, lv, lent)
-    room.make(world.host, lv, size, copy, lent.tag)
+    room.make(world, lv, size, copy, lent.tag)
     if lent.tag.local:
         clones.build_here(world.host, lv, skip)
     else:

@@ -189,7 +189,7 @@ def _build(world: World, row: rows.Row, stack: Stack,
     assert row.offer is not None
     # Of what a server writes there are none.
     skip = holes.find(world, row.offer.lv, lent)
-    room.make(world.host, row.offer.lv, lent.size,
+    room.make(world, row.offer.lv, lent.size,
               lv_tags.CopyTag(row.generation + 1, row.id), lent.tag,
               lv_tags.FrontTag(stack.known_as))
     return clones.build_here(world.host, row.offer.lv, skip)

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import dataclasses
 
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import lvm
 from cinder_dmclone.host import thin_pool
 from cinder_dmclone.location import LvUuid
-from cinder_dmclone import names
 from cinder_dmclone.ports import Host
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone import units
+from cinder_dmclone.world import World
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,36 +129,27 @@ def require(host: Host, report: lvm.Report, size: units.Bytes) -> None:
     """
     found = free(host, report, size)
     if found < size:
-        raise _no_room(host, size, found)
+        raise exceptions.NoRoom(
+            group=host.group.place, node=host.settings.node, needed=size,
+            free=found)
 
 
-def make(host: Host, lv: LvUuid, size: units.Bytes, copy: clones.Becomes,
+def make(world: World, lv: LvUuid, size: units.Bytes, copy: clones.Becomes,
          source: lv_tags.SourceTag, *others: lv_tags.Tag) -> None:
     """Make the LVs of a copy, if there still is the room it has asked for.
 
-    Others may have asked at the same time. LVM makes no LV without room,
-    unless it is thin: there the LV itself is what others see that something
-    was promised to it. So it is made first. Two may then both find too
-    little.
+    Others may have asked at the same time. One after the other looks once
+    more and makes its LVs, which are what the next one sees: whoever then
+    finds too little would have found that alone, too.
 
     :param size: its own; see ``clones.create``
-    :raises NoRoom: if there is none; the LVs are there, and have to go
+    :raises NoRoom: if there is none; no LV was made
+    :raises VolumeLocked: if others do not end
     """
-    clones.create(host, lv, size, copy, source, *others)
-    if not host.group.pool:
-        return
-    report, name = host.group.report(), names.data_lv(lv)
-    found = _for_data(host, admit(host, dataclasses.replace(
-        report, lvs={other: known for other, known in report.lvs.items()
-                     if other != name})))
-    if found < size:
-        raise _no_room(host, size, found)
-
-
-def _no_room(host: Host, size: units.Bytes,
-             found: units.Bytes) -> exceptions.NoRoom:
-    return exceptions.NoRoom(group=host.group.place, node=host.settings.node,
-                             needed=size, free=found)
+    host = world.host
+    with world.locks.room(deadlines.ROOM_SECONDS):
+        require(host, host.group.report(), size)
+        clones.create(host, lv, size, copy, source, *others)
 
 
 def _for_data(host: Host, data: Space) -> units.Bytes:

@@ -82,8 +82,8 @@ def _taken(host, stack):
 
 @bug('room for a copy is asked for, but not seen to', (room, 'make'),
      where='story/pool cut')
-def _promised_twice(host, lv, size, copy, source, *others):
-    clones.create(host, lv, size, copy, source, *others)
+def _promised_twice(world, lv, size, copy, source, *others):
+    clones.create(world.host, lv, size, copy, source, *others)
 
 
 def _unflushed(host, stack, lv, tags, size):

@@ -321,6 +321,9 @@ class Locks:
             for waiting in self._waiting.get(volume_id, ()):
                 self._scheduler.wake(waiting)
 
+    def room(self, seconds: float) -> typing.ContextManager[None]:
+        return self.volume('room', seconds)
+
     def _acquire(self, volume_id: str, seconds: float, task: Task) -> None:
         deadline = self._scheduler.now + seconds
         waiting = self._waiting.setdefault(volume_id, [])

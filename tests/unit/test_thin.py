@@ -218,7 +218,7 @@ class RoomTest(ThinCase):
         self.b.group.pool_size = units.Bytes(2 * GIB - storage.REGION)
 
         def another(call: ports.Call) -> None:
-            if call.method == 'create':
+            if call.method == 'room':
                 self.cloud.after = lambda call: None
                 self.b.group.create('volume-' + str(uuid.uuid4()),
                                     units.Bytes(GIB), self.copied)

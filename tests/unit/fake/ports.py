@@ -120,6 +120,9 @@ class Locks:
         finally:
             lock.release()
 
+    def room(self, seconds: float) -> typing.ContextManager[None]:
+        return self.volume('room', seconds)
+
 
 class Fate(enum.Enum):
     """What becomes of a message."""
