@@ -29,8 +29,6 @@ from tests.unit.fake import ports
 if typing.TYPE_CHECKING:
     from lab import crew
 
-# A node asks so many others whether they take in what leaves it.
-NODES = 6
 # As ``cinder-dmclone drain`` has it by default.
 PARALLEL = 2
 
@@ -63,9 +61,14 @@ class Clock(ports.Clock):
 
 
 class Cloud(fake.Cloud):
-    """The nodes of one actor; what they send each other is counted."""
+    """The nodes of one actor.
 
-    messages = 0
+    :ivar sent: what they have sent each other, by kind; answers too
+    """
+
+    def __init__(self, *hosts: str, **options: typing.Any) -> None:
+        self.sent: list[str] = []
+        super().__init__(*hosts, **options)
 
     def make_clock(self) -> Clock:
         return Clock(self.tick)
@@ -75,12 +78,11 @@ class Cloud(fake.Cloud):
 
     def carry(self, process: fake.Process, message: ports.Message,
               timeout: float) -> ports.Answer:
-        # And its answer.
-        self.messages += 2
+        self.sent += [message.request, 'answer']
         return super().carry(process, message, timeout)
 
     def post(self, message: ports.Message) -> None:
-        self.messages += 1
+        self.sent.append(message.request)
         super().post(message)
 
     def mine_first(self, nodes: list[str]) -> None:
@@ -91,7 +93,8 @@ class Cloud(fake.Cloud):
 def relocate(cloud: Cloud, volumes: list[VolumeId]) -> None:
     """Attach each volume elsewhere, until its old copy is released."""
     for number, volume in enumerate(volumes):
-        there = list(cloud.nodes.values())[1 + number % (NODES - 1)]
+        _, *others = cloud.nodes.values()
+        there = others[number % len(others)]
         cloud.attach(volume, there)
         cloud.settle()
 
@@ -119,20 +122,26 @@ _WORK: dict[str, Callable[[Cloud, list[VolumeId]], None]] = {
     'relocate': relocate, 'restart': restart, 'drain': empty}
 
 
+def prepare() -> None:
+    """Let fakes of unit tests use the database of this process."""
+    database._engine = db_api.get_engine()
+    # Registers rpc_response_timeout.
+    messaging.get_rpc_client(rpc.TRANSPORT, messaging.Target())
+
+
 def work(task: dict[str, typing.Any],
          start: crew.Start) -> dict[str, typing.Any]:
     """Do what the task says with new volumes of a new node.
 
     :returns: how many messages the nodes have sent
     """
-    database._engine = db_api.get_engine()
-    # Registers rpc_response_timeout.
-    messaging.get_rpc_client(rpc.TRANSPORT, messaging.Target())
-    cloud = Cloud(*(f'{task["name"]}-{number}' for number in range(NODES)))
+    prepare()
+    cloud = Cloud(*(f'{task["name"]}-{number}'
+                    for number in range(task['nodes'])))
     first = next(iter(cloud.nodes.values()))
     volumes = [cloud.create(first) for _ in range(task['volumes'])]
     start()
     with mock.patch.object(client.random, 'shuffle', cloud.mine_first):
         _WORK[task['work']](cloud, volumes)
     assert not cloud.complaints, cloud.complaints
-    return {'messages': cloud.messages}
+    return {'messages': len(cloud.sent)}

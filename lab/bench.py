@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lab import (account, births, chart, crowd, entry, exposure, figures,
-                 held, holes, hydrating, install, kernel, latency, peers,
-                 profile, races, scheduling, virtualenv, writers)
+                 held, holes, hydrating, install, kernel, latency, model,
+                 peers, places, profile, races, scheduling, virtualenv,
+                 writers)
 from lab.account import Cost
 from lab.figures import Aim, Figure
 from lab.lab import Lab
@@ -63,9 +64,17 @@ APART = {
                      lab={'beside': peers.BACKENDS}),
     'held': Apart('connections, queues and statements of a node',
                   held.measure),
+    'model': Apart('statements of real nodes beside those of the model',
+                   model.measure, lab=model.LAB),
     'latency': Apart('writes of a server while its volume moves',
                      latency.measure, latency.draw),
 }
+
+
+# Tables instead of figures, and no lab.
+_WITHOUT_LAB: dict[str, Callable[
+    [bool, Callable[[str], None]], profile.Profile | places.Comparison]] = {
+    'statements': profile.measure, 'places': places.measure}
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -104,6 +113,10 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     only.add_argument('--statements', action='store_true',
                       help='measure what is asked of the database of a '
                       'large fleet, and nothing else; needs no lab')
+    only.add_argument('--places', action='store_true',
+                      help='measure what it takes to share out the room of '
+                      'a node, on one database and on a Galera cluster, and '
+                      'nothing else; needs no lab')
     only.add_argument('--scheduling', action='store_true',
                       help='measure what nova-scheduler is given with 1000 '
                       'hosts, and nothing else; needs no lab')
@@ -269,9 +282,10 @@ def _run(args: argparse.Namespace) -> int:
         found = scheduling.measure(install.ensure() / 'bin/python', times)
         _tell(args, found, times)
         return 0
-    if args.statements:
-        _tell_text(args, profile.measure(args.quick, _say))
-        return 0
+    for name, measure in _WITHOUT_LAB.items():
+        if getattr(args, name):
+            _tell_text(args, measure(args.quick, _say))
+            return 0
     kernel.use(args.kernel)
     begin = time.monotonic()
     if args.races:
@@ -290,7 +304,8 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tell_text(args: argparse.Namespace, found: profile.Profile) -> None:
+def _tell_text(args: argparse.Namespace,
+               found: profile.Profile | places.Comparison) -> None:
     print('\n'.join(found.lines()))
     if args.json:
         args.json.write_text(found.report())

@@ -85,7 +85,8 @@ class Statement:
     """A statement and what the server did for it.
 
     :ivar seconds: until it was carried out
-    :ivar waited: for locks, of tables and of rows, in seconds
+    :ivar waited: of these, until it had its locks, in seconds; to read the
+        statement is counted, too (MariaDB's ``Lock_time``)
     :ivar plan: empty unless the server was told to write it down
     """
 
@@ -176,6 +177,13 @@ class Fleet:
     def url(self) -> str:
         return ('mysql+pymysql://root@localhost/cinder?unix_socket='
                 f'{self._socket}')
+
+    def row_waits(self) -> tuple[int, int]:
+        """How often somebody has waited for a row, and for how many ms."""
+        found = dict(self.query(
+            "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_%'"))
+        return (int(found['Innodb_row_lock_waits']),
+                int(found['Innodb_row_lock_time']))
 
     def forget(self) -> None:
         """What was sent so far is not in ``statements`` any more."""

@@ -2,11 +2,12 @@
 """tools/bench --statements: what the driver asks of a fleet's database."""
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import pathlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from lab import fleet, install, ranking, virtualenv
@@ -16,6 +17,8 @@ from lab.ranking import Kind
 
 # How many nodes work at once, each in a process of its own.
 ACTORS = (1, 3, 5, 24)
+# A node asks so many others, less one, whether they take in what leaves it.
+NODES = 6
 # Of a node; as many as a node of the fleet has.
 VOLUMES = fleet.VOLUMES // fleet.NODES
 # Nodes that are drained at once, and sizes of fleets that are restarted.
@@ -84,11 +87,13 @@ class Profile:
 
     :ivar works: of single nodes, of ten, and of fleets
     :ivar kinds: by how many actors there were
+    :ivar waits: for rows, and their ms, by the same
     :ivar before: one statement of before, as it would be today
     """
 
     works: list[Work]
     kinds: dict[int, list[Kind]]
+    waits: dict[int, tuple[int, int]]
     before: Statement
 
     def lines(self) -> list[str]:
@@ -102,8 +107,10 @@ class Profile:
         for actors, kinds in self.kinds.items():
             seconds = sum(kind.seconds for kind in kinds)
             calls = sum(kind.calls for kind in kinds)
+            waits, milliseconds = self.waits[actors]
             found += ['', f'{actors} nodes at work: {calls} statements, '
-                      f'{seconds:.2f} s of the server', '',
+                      f'{seconds:.2f} s of the server; {waits} waits for a '
+                      f'row, {milliseconds} ms', '',
                       *ranking.table(kinds, _LINES)]
         return found
 
@@ -113,6 +120,7 @@ class Profile:
             'commit': virtualenv.commit(), 'services': fleet.NODES,
             'volumes': fleet.VOLUMES, 'deleted': fleet.DELETED,
             'before': dataclasses.asdict(self.before),
+            'row_waits': self.waits,
             'works': [dataclasses.asdict(work) for work in self.works],
             'profiles': {actors: [dataclasses.asdict(kind) for kind in kinds]
                          for actors, kinds in self.kinds.items()},
@@ -128,18 +136,25 @@ class Stage:
         self._runs = 0
 
     def work(self, about: str, what: str, volumes: int,
-             actors: int = 1) -> tuple[Work, list[Statement]]:
-        """Have so many nodes do something at once, with volumes of each."""
+             actors: int = 1, nodes: int = NODES
+             ) -> tuple[Work, list[Statement]]:
+        """Have so many nodes do something at once, with volumes of each.
+
+        :param nodes: those of an actor that others move to, and itself
+        """
         self._runs += 1
         self._server.forget()
         tasks: list[dict[str, Any]] = [
             {'do': 'lab.actor:work', 'work': what, 'volumes': volumes,
-             'name': f'actor{self._runs}-{number}'}
+             'nodes': nodes, 'name': f'actor{self._runs}-{number}'}
             for number in range(actors)]
         results = self._crew.run(tasks)
         sent = self._server.statements()
         return Work.of(about, sent, sum(result['messages']
                                         for result in results)), sent
+
+    def row_waits(self) -> tuple[int, int]:
+        return self._server.row_waits()
 
     def before(self) -> Statement:
         """The second of two, for which the server has all in its memory."""
@@ -151,37 +166,61 @@ class Stage:
 
 def measure(quick: bool, say: Callable[[str], object]) -> Profile:
     """All of it, on a server of its own."""
+    say(f'a database with {fleet.VOLUMES} volumes')
+    with _stage() as stage:
+        return _measure(stage, quick, say)
+
+
+def model(volumes: int, nodes: int) -> dict[str, int]:
+    """Statements for each work of a node, but for names of services.
+
+    :param volumes: of the node
+    :param nodes: how many there are
+    """
+    with _stage() as stage:
+        works = {what: stage.work('', what, count, nodes=nodes)[0]
+                 for what, count in (('restart', volumes), ('relocate', 1),
+                                     ('drain', volumes))}
+    return {what: work.statements - work.names
+            for what, work in works.items()}
+
+
+@contextlib.contextmanager
+def _stage() -> Iterator[Stage]:
     venv = install.ensure()
     with tempfile.TemporaryDirectory(prefix='dmclone-fleet-') as name:
         directory = pathlib.Path(name)
         server = Fleet(directory, venv)
-        say(f'a database with {fleet.VOLUMES} volumes')
         try:
             server.start()
             with Crew(venv, server.url, directory / 'crew.log') as crew:
-                return _measure(Stage(server, crew), quick, say)
+                yield Stage(server, crew)
         finally:
             server.stop()
 
 
 def _measure(stage: Stage, quick: bool,
              say: Callable[[str], object]) -> Profile:
-    kinds = {}
+    say('what work costs')
+    works = [
+        stage.work('an attachment elsewhere, the first', 'relocate', 1)[0],
+        stage.work('six of one node', 'relocate', 6)[0],
+        stage.work(f'a drain of {VOLUMES} volumes', 'drain', VOLUMES)[0],
+        stage.work(f'{DRAINED} such drains at once', 'drain', VOLUMES,
+                   DRAINED)[0]]
+    start, _ = stage.work(f'a start with {VOLUMES} volumes', 'restart',
+                          VOLUMES)
+    works += [start, *(start.times(nodes, f'{nodes} such starts')
+                       for nodes in FLEETS)]
+    before = stage.before()
+    kinds, waits = {}, {}
     for actors in ACTORS[:2] if quick else ACTORS:
         say(f'{actors} nodes at work')
+        earlier = stage.row_waits()
         kinds[actors] = ranking.rank(
             one for what, volumes in (
                 ('restart', VOLUMES), ('relocate', 6), ('drain', VOLUMES))
             for one in stage.work('', what, volumes, actors)[1])
-    say('what work costs')
-    start, _ = stage.work(f'a start with {VOLUMES} volumes', 'restart',
-                          VOLUMES)
-    return Profile(
-        [stage.work('an attachment elsewhere, the first', 'relocate', 1)[0],
-         stage.work('six of one node', 'relocate', 6)[0],
-         stage.work(f'a drain of {VOLUMES} volumes', 'drain', VOLUMES)[0],
-         stage.work(f'{DRAINED} such drains at once', 'drain', VOLUMES,
-                    DRAINED)[0],
-         start, *(start.times(nodes, f'{nodes} such starts')
-                  for nodes in FLEETS)],
-        kinds, stage.before())
+        now = stage.row_waits()
+        waits[actors] = (now[0] - earlier[0], now[1] - earlier[1])
+    return Profile(works, kinds, waits, before)

@@ -19,7 +19,7 @@ class Kind:
 
     :ivar share: of the server's time for all statements, of any kind
     :ivar seconds: of all its calls
-    :ivar waited: of these, for locks
+    :ivar waited: of these, until it had its locks
     :ivar rows: examined, by all calls
     :ivar most: examined, by one call
     """

@@ -13,7 +13,7 @@ from tests.unit.fake import database as fake
 
 
 def of_others(method: typing.Callable[..., typing.Any]
-               ) -> typing.Callable[..., typing.Any]:
+              ) -> typing.Callable[..., typing.Any]:
     """Mark what a method sends as none of the driver's."""
     @functools.wraps(method)
     def call(self: Database, *arguments: typing.Any,
