@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import random
 import typing
 from collections.abc import Callable
 from unittest import mock
@@ -19,7 +20,6 @@ import oslo_messaging as messaging
 
 from cinder_dmclone.cli import drain
 from cinder_dmclone.location import VolumeId
-from cinder_dmclone.peers import client
 from cinder_dmclone.releases import db_api
 from tests.functional import fleet
 from tests.unit.fake import cloud as fake
@@ -141,7 +141,7 @@ def work(task: dict[str, typing.Any],
     first = next(iter(cloud.nodes.values()))
     volumes = [cloud.create(first) for _ in range(task['volumes'])]
     start()
-    with mock.patch.object(client.random, 'shuffle', cloud.mine_first):
+    with mock.patch.object(random, 'shuffle', cloud.mine_first):
         _WORK[task['work']](cloud, volumes)
     assert not cloud.complaints, cloud.complaints
     return {'messages': len(cloud.sent)}

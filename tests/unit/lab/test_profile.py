@@ -33,7 +33,8 @@ class ProfileTest(unittest.TestCase):
 
     def test_tables(self) -> None:
         found = profile.Profile([self.work], {3: ranking.rank(self.sent)},
-                                {3: (2, 7)}, Statement('scan', 150_000, 0.1, 0.0))
+                                {3: (2, 7)},
+                                Statement('scan', 150_000, 0.1, 0.0))
         lines = found.lines()
         self.assertIn('3 nodes at work: 2 statements, 0.75 s of the server; '
                       '2 waits for a row, 7 ms', lines)
