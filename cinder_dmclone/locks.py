@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import threading
 import time
 import typing
 
@@ -25,22 +26,20 @@ CONF = cfg.CONF
 
 _POLL_SECONDS = 0.2
 
-# No volume: the room of a node, of which copies and new volumes take theirs.
-_ROOM = VolumeId('room')
-
 # With the node: a backend of [coordination] may be shared by all nodes, and a
 # node asks others while it holds its own lock.
 _LOCK_NAME = 'dmclone-{node}-{volume}'
 
 
 class Locks:
-    """One lock per volume and node, and one for a node's room.
+    """One lock per volume and node, shared by the node's processes.
 
-    The node's processes share them.
+    And one for the node's room, of which only cinder-volume gives any.
     """
 
     def __init__(self, node: NodeName) -> None:
         self._node = node
+        self._room = threading.Lock()
 
     @reads
     @contextlib.contextmanager
@@ -66,15 +65,21 @@ class Locks:
             lock.release()
 
     @reads
-    def room(self, seconds: float) -> typing.ContextManager[None]:
-        """Hold the node's room while something takes its own of it.
+    @contextlib.contextmanager
+    def room(self, seconds: float) -> typing.Iterator[None]:
+        """Hold the node's room while a copy takes its own of it.
 
         Nobody who has it waits for another lock.
 
         :param seconds: how long to wait for it
-        :raises VolumeLocked: if it is still taken then
+        :raises RoomLocked: if it is still taken then
         """
-        return self.volume(_ROOM, seconds)
+        if not self._room.acquire(timeout=seconds):
+            raise exceptions.RoomLocked(node=self._node, seconds=seconds)
+        try:
+            yield
+        finally:
+            self._room.release()
 
     @staticmethod
     def forget(volume_id: VolumeId) -> None:

@@ -140,16 +140,21 @@ def make(world: World, lv: LvUuid, size: units.Bytes, copy: clones.Becomes,
 
     Others may have asked at the same time. One after the other looks once
     more and makes its LVs, which are what the next one sees: whoever then
-    finds too little would have found that alone, too.
+    finds too little would have found that alone, too. A new volume does not
+    wait for them, and may take room between the two.
 
     :param size: its own; see ``clones.create``
-    :raises NoRoom: if there is none; no LV was made
-    :raises VolumeLocked: if others do not end
+    :raises NoRoom: if there is none; an LV may be there, and has to go
+    :raises RoomLocked: if others do not end
     """
     host = world.host
     with world.locks.room(deadlines.ROOM_SECONDS):
         require(host, host.group.report(), size)
-        clones.create(host, lv, size, copy, source, *others)
+        try:
+            clones.create(host, lv, size, copy, source, *others)
+        except exceptions.CommandFailed:
+            require(host, host.group.report(), size)
+            raise
 
 
 def _for_data(host: Host, data: Space) -> units.Bytes:

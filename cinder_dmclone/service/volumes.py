@@ -7,7 +7,6 @@ from oslo_utils import excutils
 
 from cinder_dmclone.database.provider_id import ProviderId
 from cinder_dmclone.database import rows
-from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
@@ -33,17 +32,14 @@ def create(service: Service, volume_id: VolumeId, lv: LvUuid,
     """Make the LV of a new volume; returns its ``provider_id``.
 
     :raises PoolFull, PoolUnusable: if its pool may take nothing new
-    :raises VolumeLocked: if copies that take room here do not end
     """
     group = service.host.group
     if group.pool:
         # Else LVM knows: an LV that is not thin has all its room at once.
         room.admit(service.host, group.report())
     tag = lv_tags.OwnTag(1, volume_id)
-    # Not between a copy's look for room and its LVs.
-    with service.world.locks.room(deadlines.ROOM_SECONDS):
-        group.create(names.data_lv(lv), units.Bytes.from_gib(size_gib),
-                     [lv_tags.print_tag(tag)])
+    group.create(names.data_lv(lv), units.Bytes.from_gib(size_gib),
+                 [lv_tags.print_tag(tag)])
     try:
         group.flush()
     except Exception:

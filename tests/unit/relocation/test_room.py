@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import typing
+import uuid
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import LvUuid
@@ -75,18 +76,19 @@ class RoomTest(base.CloudTestCase):
         self.race()
         self.assertEqual(2, len(self.b.group.volumes))
 
-    def test_a_new_volume_waits_too(self) -> None:
-        def create() -> None:
-            volume = VolumeId('70000000-0000-4000-8000-000000000001')
-            try:
-                volumes.create(self.b.service, volume, LvUuid(volume), 1)
-            except exceptions.CommandFailed as error:
-                self.refused.append(error.msg)
-        self.other = threading.Thread(target=create)
-        self.b.group.size = units.Bytes(2 * GIB)
-        self.cloud.before = self.disturb
-        self.move(self.volume)
-        self.other.join(SECONDS)
-        self.assertEqual(self.b.name, self.cloud.row(self.volume).node)
-        why, = self.refused
-        self.assertIn('insufficient free space', why)
+    def test_a_new_volume_comes_between(self) -> None:
+        """It waits for nobody; who moves is told that there is no room."""
+        def create(call: ports.Call) -> None:
+            if call.method == 'create':
+                self.cloud.before = lambda call: None
+                lv = LvUuid(str(uuid.uuid4()))
+                volumes.create(self.b.service, VolumeId(lv), lv, 1)
+        for gib in 1, 2:
+            with self.subTest(gib=gib):
+                self.b.group.size = units.Bytes.from_gib(gib + 1)
+                self.cloud.before = create
+                self.move(self.volume)
+                self.assertEqual(self.a.name,
+                                 self.cloud.row(self.volume).node)
+                self.assertIn('not enough room', self.refused.pop())
+                self.assertEqual(gib, len(self.b.group.volumes))
