@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import typing
 
+import sqlalchemy as sa
+
 from cinder_dmclone.database import causal_reads
 from cinder_dmclone import deadlines
 
@@ -29,7 +31,34 @@ def bounded(session: typing.Any) -> typing.Iterator[None]:
     before = _seconds(connection)
     if before is None or before <= deadlines.ROW_SECONDS:
         yield
-        return
+    elif getattr(connection.dialect, 'is_mariadb', False):
+        with _each_bounded(connection):
+            yield
+    else:
+        with _all_bounded(connection, before):
+            yield
+
+
+@contextlib.contextmanager
+def _each_bounded(connection: typing.Any) -> typing.Iterator[None]:
+    """MariaDB takes the bound with a statement, so that none more is sent."""
+    sa.event.listen(connection, 'before_cursor_execute', _bound, retval=True)
+    try:
+        yield
+    finally:
+        sa.event.remove(connection, 'before_cursor_execute', _bound)
+
+
+def _bound(connection: object, cursor: object, statement: str,
+           parameters: typing.Any, *more: object) -> tuple[str, typing.Any]:
+    return (f'SET STATEMENT {_VARIABLE} = {int(deadlines.ROW_SECONDS)} '
+            f'FOR {statement}', parameters)
+
+
+@contextlib.contextmanager
+def _all_bounded(connection: typing.Any,
+                 before: int) -> typing.Iterator[None]:
+    """MySQL has no such statement: the bound is set, and set back."""
     _set(connection, int(deadlines.ROW_SECONDS))
     try:
         yield
