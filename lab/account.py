@@ -25,7 +25,8 @@ _NAME = slice(36, 53)
 _AFORK = 1
 
 _HEARTBEAT = re.compile(r'\b(?:FROM|UPDATE|INTO) services\b')
-_STATEMENT = re.compile(r'(?:SELECT|INSERT|UPDATE|DELETE)\b(?! 1$)')
+_STATEMENT = re.compile(r'(?:SET STATEMENT .* FOR )?'
+                        r'(?:SELECT|INSERT|UPDATE|DELETE)\b(?! 1$)')
 
 
 def programs(records: bytes) -> collections.Counter[str]:

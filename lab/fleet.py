@@ -27,6 +27,8 @@ DETACHED = 2
 FLEET = 'fleet'
 
 _STATEMENTS = ('SELECT', 'INSERT', 'UPDATE', 'DELETE')
+# What a statement is sent with that may not wait for long.
+_BOUND = re.compile(r'^SET STATEMENT \w+ = \d+ FOR ')
 _OWN = ('SELECT @@', 'SELECT VERSION()', 'SELECT DATABASE()')
 _NUMBERS = re.compile(r'Query_time: ([\d.]+) +Lock_time: ([\d.]+) .*?'
                       r'Rows_examined: (\d+)', re.DOTALL)
@@ -212,5 +214,6 @@ def parse(entry: str) -> Statement:
         ('#', 'SET timestamp', 'use ')))
     seconds, waited, examined = numbers.groups()
     # The first line of a plan has the names of the columns.
-    return Statement(text.strip().removesuffix(';'), int(examined),
+    return Statement(_BOUND.sub('', text.strip()).removesuffix(';'),
+                     int(examined),
                      float(seconds), float(waited), tuple(plan[1:]))

@@ -6,8 +6,10 @@ import typing
 from unittest import mock
 
 from oslo_db import exception as db_exc
+import sqlalchemy as sa
 
 from cinder_dmclone.database import row_locks
+from cinder_dmclone.releases import db_api
 from tests.unit import base
 from tests.unit import test_rows
 
@@ -74,6 +76,29 @@ class BoundedTest(base.TestCase):
         connection = Connection(50, 'sqlite')
         self.assertEqual((50, 0), (self.inside(connection),
                                    connection.asked))
+
+
+class StatementTest(test_rows.RowsTestCase):
+
+    def test_mariadb_takes_the_bound_with_a_statement(self) -> None:
+        """What is sent is that alone, and nothing of it stays."""
+        one = sa.text('SELECT 1')
+        with (db_api.get_engine().connect() as connection,
+              mock.patch.object(connection.dialect, 'is_mariadb', True,
+                                create=True),
+              mock.patch.object(row_locks, '_seconds', lambda _: 50)):
+            session = mock.Mock(**{'connection.return_value': connection})
+            self.assertEqual(1, connection.execute(one).scalar())
+            self.db.statements.clear()
+            for _ in range(2):
+                # SQLite has no such statement.
+                with (self.assertRaises(db_exc.DBError) as caught,
+                      row_locks.bounded(session)):
+                    connection.execute(one)
+                self.assertIn('SET STATEMENT innodb_lock_wait_timeout = 5 '
+                              'FOR SELECT 1', str(caught.exception))
+            self.assertEqual(1, connection.execute(one).scalar())
+            self.assertEqual(3, len(self.db.statements))
 
 
 class ChangeTest(test_rows.RowsTestCase):

@@ -37,12 +37,13 @@ class StatementsTest(unittest.TestCase):
              'SHOW VARIABLES']))
 
     def test_heartbeats_are_told_apart(self) -> None:
-        self.assertEqual(account.Statements(2, 2), account.Statements.count([
+        self.assertEqual(account.Statements(2, 3), account.Statements.count([
             'SELECT services.id AS services_id \nFROM services \nWHERE 1',
             'UPDATE services SET updated_at=1',
             'SELECT volumes.id, services_1.id FROM volumes LEFT OUTER JOIN '
             'services AS services_1 ON 1',
-            'UPDATE volumes SET host=1']))
+            'UPDATE volumes SET host=1',
+            'SET STATEMENT x = 1 FOR UPDATE volumes SET host=1']))
 
     def test_who_reads_services_and_does_not_report_is_another(self) -> None:
         read, write = 'SELECT 1 FROM services', 'UPDATE services SET x=1'
