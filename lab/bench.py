@@ -13,8 +13,8 @@ from typing import Any
 
 from lab import (account, births, chart, crowd, entry, exposure, figures,
                  held, holes, hydrating, install, kernel, latency, model,
-                 peers, places, profile, races, scheduling, virtualenv,
-                 writers)
+                 peers, places, profile, races, races_table, scheduling,
+                 virtualenv, writers)
 from lab.account import Cost
 from lab.figures import Aim, Figure
 from lab.lab import Lab
@@ -104,8 +104,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
                       help="measure this driver beside Cinder's LVM driver, "
                       'and nothing else')
     only.add_argument('--races', action='store_true',
-                      help='measure ways to change a row that others '
-                      'change, on a Galera cluster, and nothing else')
+                      help='measure ways to have a row that others want, on '
+                      'one MariaDB and on a Galera cluster, and nothing else')
     only.add_argument('--crowd', action='store_true',
                       help='measure a node that hydrates 100 volumes and '
                       'has lent 100 when their lender dies, and nothing '
@@ -120,6 +120,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     only.add_argument('--scheduling', action='store_true',
                       help='measure what nova-scheduler is given with 1000 '
                       'hosts, and nothing else; needs no lab')
+    parser.add_argument('--scale', type=_part, default=0.1, metavar='PART',
+                        help='so large a part of the contenders of --races '
+                        '(default: %(default)s; 1 needs 500 processes)')
     parser.add_argument('--name', default=entry.lab_name('bench'),
                         help='name of the lab (default: %(default)s)')
     kernel.add_option(parser)
@@ -133,6 +136,13 @@ def _count(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError('at least 1')
+    return number
+
+
+def _part(text: str) -> float:
+    number = float(text)
+    if not 0 < number <= 1:
+        raise argparse.ArgumentTypeError('above 0, at most 1')
     return number
 
 
@@ -289,10 +299,7 @@ def _run(args: argparse.Namespace) -> int:
     kernel.use(args.kernel)
     begin = time.monotonic()
     if args.races:
-        lines = races.compare(24 if args.quick else 240, _PROGRAM)
-        print('\n'.join([races.HEADING, *map(str, lines)]))
-        if args.json:
-            args.json.write_text(races.report(lines))
+        _races(args)
         return 0
     lab = _lab(args)
     with entry.running(lab):
@@ -309,6 +316,15 @@ def _tell_text(args: argparse.Namespace,
     print('\n'.join(found.lines()))
     if args.json:
         args.json.write_text(found.report())
+
+
+def _races(args: argparse.Namespace) -> None:
+    part, turns = (0.02, 2) if args.quick else (args.scale, races.TURNS)
+    found = races.compare(part, turns, _PROGRAM)
+    print('\n'.join(table.text() for table in found))
+    if args.json:
+        args.json.write_text(races_table.report(
+            found, commit=virtualenv.commit(), scale=part, turns=turns))
 
 
 def _lab(args: argparse.Namespace) -> Lab:

@@ -23,8 +23,10 @@ from lab.virtualenv import CHECKOUT
 if typing.TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.synchronize import Barrier
+    from multiprocessing.synchronize import Event
 
-# What a process does (as JSON), and what came of it.
+# What a process does (as JSON), and what came of it. Those that are ``beside``
+# do it until all others have ended.
 Task = dict[str, typing.Any]
 Result = dict[str, typing.Any]
 
@@ -104,22 +106,30 @@ def _configure(conf: str) -> None:
     orm.configure_mappers()
 
 
-def _child(task: Task, barrier: Barrier, answer: Connection) -> None:
+def _child(task: Task, start: Start, answer: Connection) -> None:
     try:
         module, _, name = task['do'].partition(':')
         work = getattr(importlib.import_module(module), name)
-        answer.send(work(task, Start(barrier)))
+        answer.send(work(task, start))
     except BaseException:
-        barrier.abort()
+        start.abort()
         answer.send({'failed': traceback.format_exc()})
 
 
 class Start:
-    """Connects a process to the database, then waits for the others."""
+    """Connects a process to the database, then waits for the others.
 
-    def __init__(self, barrier: Barrier) -> None:
+    :ivar over: set when all have ended but those that are ``beside``
+    """
+
+    def __init__(self, barrier: Barrier, over: Event) -> None:
         self._barrier = barrier
+        self.over = over
         self.deadlocks = 0
+
+    def abort(self) -> None:
+        """Let those fail that wait for this process."""
+        self._barrier.abort()
 
     def __call__(self) -> None:
         import sqlalchemy as sa
@@ -143,23 +153,31 @@ def main() -> None:
     fork = multiprocessing.get_context('fork')
     for line in sys.stdin:
         tasks = json.loads(line)
-        barrier = fork.Barrier(len(tasks))
-        ends = []
-        for task in tasks:
+        barrier, over = fork.Barrier(len(tasks)), fork.Event()
+        # Last come those that wait for the others.
+        places = sorted(range(len(tasks)),
+                        key=lambda place: bool(tasks[place].get('beside')))
+        ends = {}
+        for place in places:
             mine, theirs = fork.Pipe(duplex=False)
             process = fork.Process(target=_child, daemon=True,
-                                   args=(task, barrier, theirs))
+                                   args=(tasks[place], Start(barrier, over),
+                                         theirs))
             process.start()
             theirs.close()
-            ends.append((process, mine))
-        results = []
-        for process, mine in ends:
+            ends[place] = process, mine
+        found = {}
+        for place in places:
+            process, mine = ends[place]
+            if tasks[place].get('beside'):
+                over.set()
             try:
-                results.append(mine.recv())
+                found[place] = mine.recv()
             except EOFError:
-                results.append({'failed': 'a worker was killed'})
+                found[place] = {'failed': 'a worker was killed'}
             process.join()
-        print(json.dumps(results), flush=True)
+        print(json.dumps([found[place] for place in range(len(tasks))]),
+              flush=True)
 
 
 if __name__ == '__main__':

@@ -84,16 +84,7 @@ class Node:
     def start(self, cluster: list[Node], *options: str) -> None:
         """Start it as a member of a cluster of these nodes."""
         members = ','.join(f'{ADDRESS}:{node.group}' for node in cluster)
-        self.process.start(
-            'mariadbd', '--no-defaults', f'--datadir={self.data}',
-            f'--socket={self.socket}', f'--pid-file={self.data}/pid',
-            f'--bind-address={ADDRESS}', f'--port={self.port}',
-            '--skip-name-resolve',
-            '--innodb-buffer-pool-size=64M', '--innodb-log-file-size=32M',
-            '--innodb-flush-log-at-trx-commit=0', '--innodb-doublewrite=0',
-            '--innodb-flush-method=nosync', '--performance-schema=OFF',
-            '--max-connections=500', '--character-set-server=utf8mb4',
-            '--binlog-format=ROW', '--innodb-autoinc-lock-mode=2',
+        self._start(
             '--wsrep-on=ON', f'--wsrep-provider={_LIBRARY}',
             f'--wsrep-cluster-address=gcomm://{members}',
             f'--wsrep-node-name={self._name}',
@@ -103,6 +94,23 @@ class Node:
             '--wsrep-provider-options='
             f'gmcast.listen_addr=tcp://{ADDRESS}:{self.group};'
             f'ist.recv_addr={ADDRESS}:{self.transfer};{_CACHE}', *options)
+
+    def start_alone(self) -> None:
+        """Start it without Galera; returns when it answers."""
+        self._start('--wsrep-on=OFF')
+        self.process.wait(lambda: self.status('uptime'))
+
+    def _start(self, *options: str) -> None:
+        self.process.start(
+            'mariadbd', '--no-defaults', f'--datadir={self.data}',
+            f'--socket={self.socket}', f'--pid-file={self.data}/pid',
+            f'--bind-address={ADDRESS}', f'--port={self.port}',
+            '--skip-name-resolve',
+            '--innodb-buffer-pool-size=64M', '--innodb-log-file-size=32M',
+            '--innodb-flush-log-at-trx-commit=0', '--innodb-doublewrite=0',
+            '--innodb-flush-method=nosync', '--performance-schema=OFF',
+            '--max-connections=2000', '--character-set-server=utf8mb4',
+            '--binlog-format=ROW', '--innodb-autoinc-lock-mode=2', *options)
 
     def query(self, statement: str,
               base: str = 'cinder') -> list[tuple[typing.Any, ...]]:
@@ -125,10 +133,14 @@ class Node:
 
 
 class Cluster:
-    """Three nodes, each with the same database, and one way to them all."""
+    """Nodes, each with the same database, and one way to them all.
 
-    def __init__(self, venv: pathlib.Path) -> None:
+    :param size: how many; one is a MariaDB without Galera
+    """
+
+    def __init__(self, venv: pathlib.Path, size: int = NODES) -> None:
         self._venv = venv
+        self._size = size
         self._stack = contextlib.ExitStack()
         self.directory = pathlib.Path()
         self.nodes: list[Node] = []
@@ -161,18 +173,24 @@ class Cluster:
         source = database.cached(
             _template_name(self._venv), lambda part: _build(part, self._venv))
         self.nodes = [Node(self.directory, number, self._venv)
-                      for number in range(1, NODES + 1)]
+                      for number in range(1, self._size + 1)]
         for node in self.nodes:
             run('cp', '-a', str(source / 'node1'), str(node.data))
             stack.callback(node.process.kill)
+        if self._size == 1:
+            self.nodes[0].start_alone()
+        else:
+            self._join()
+        self.port = _start_proxy(stack, self.directory, self.nodes)
+
+    def _join(self) -> None:
         first, *others = self.nodes
         first.start(self.nodes, '--wsrep-new-cluster')
         first.wait_synced(1)
         for node in others:
             node.start(self.nodes)
         for node in self.nodes:
-            node.wait_synced(NODES)
-        self.port = _start_proxy(stack, self.directory, self.nodes)
+            node.wait_synced(self._size)
 
 
 def url(port: int) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import statistics
 import sys
 import typing
 import uuid
@@ -13,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from lab import galera, install
 from lab.crew import Crew, Result, Task
-from lab.figures import number
+from lab.races_table import Line, Stop, Table
 
 # What the database itself saw: every change of a volume, in its order.
 _HISTORY = (
@@ -32,37 +30,69 @@ NODES = ('a@lab', 'b@lab', 'c@lab')
 # A change of a row: the volume, what was there before, what is there now.
 Change = tuple[str, str, str]
 
+# All but stale reads see what was committed on any node.
+_SYNC = {'sync': 3}
 WAYS: dict[str, dict[str, typing.Any]] = {
-    'compare-and-swap': {'way': 'swap'},
-    'SELECT ... FOR UPDATE': {'way': 'for update', 'sync': 3},
-    'tooz, file': {'locks': 'file', 'sync': 3},
-    'tooz, Redis': {'locks': 'redis', 'sync': 3},
-    'tooz, file, stale reads': {'locks': 'file'},
-    'tooz, Redis, stale reads': {'locks': 'redis'},
+    "compare-and-swap, the driver's": {'way': 'driver'},
+    "compare-and-swap, the driver's, no pause": {'way': 'driver', 'pause': 0},
+    'compare-and-swap, bare': {'way': 'bare', **_SYNC},
+    'compare-and-swap, bare, no pause': {'way': 'bare', 'pause': 0, **_SYNC},
+    'SELECT ... FOR UPDATE': {'way': 'for update', **_SYNC},
+    'tooz, file': {'way': 'change', 'locks': 'file', **_SYNC},
+    'tooz, Redis': {'way': 'change', 'locks': 'redis', **_SYNC},
+    'tooz, file, whole operation': {
+        'way': 'whole', 'locks': 'file', **_SYNC},
+    'tooz, Redis, whole operation': {
+        'way': 'whole', 'locks': 'redis', **_SYNC},
+    'tooz, file, stale reads': {'way': 'change', 'locks': 'file'},
+    'tooz, Redis, stale reads': {'way': 'change', 'locks': 'redis'},
 }
+# Those that differ when a process is stopped.
+STOPPED = tuple(way for way in WAYS
+                if not way.endswith(('no pause', 'stale reads')))
+DATABASES = {'MariaDB': 1, 'Galera': galera.NODES}
+# How often each contender acquires and releases a volume, and for how long it
+# prepares something in between, in seconds.
+TURNS = 10
+HOLD = 0.01
+# For so long a lock in Redis lives whose holder does not renew it, in seconds.
+LIFE = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """How many volumes there are, and how many contenders for all."""
+    """How many volumes there are, and how many contenders for each."""
 
-    name: str
     volumes: int
     contenders: int
-    shared: bool = False
+
+    def scaled(self, part: float) -> Case:
+        """The same contention in a part of the size.
+
+        Fewer volumes; of few volumes with many contenders, fewer contenders.
+        """
+        few = self.contenders > self.volumes
+        return Case(self.volumes if few else _part(self.volumes, part),
+                    _part(self.contenders, part) if few else self.contenders)
 
     def tasks(self, volumes: list[str], turns: int) -> list[Task]:
-        """What the contenders do; together so many turns, or some more."""
-        each = -(-turns // self.contenders)
-        return [{'do': 'lab.contender:turns', 'turns': each,
-                 'volumes': volumes if self.shared
-                 else [volumes[place % self.volumes]]}
-                for place in range(self.contenders)]
+        """What the contenders do, each so many turns."""
+        return [{'do': 'lab.contender:turns', 'turns': turns,
+                 'volumes': [volume]}
+                for volume in volumes for _ in range(self.contenders)]
+
+    def __str__(self) -> str:
+        return f'{self.volumes} x {self.contenders}'
 
 
-CASES = (Case('1 a volume', 3, 3), Case('3 a volume', 3, 9),
-         Case('5 a volume', 3, 15),
-         Case('20 for 2 volumes', 2, 20, shared=True))
+def _part(number: int, part: float) -> int:
+    return max(1, round(number * part))
+
+
+# Those of https://gorka.eguileor.com/cinders-api-races, and as many that load
+# the database meanwhile.
+CASES = (Case(100, 1), Case(400, 1), Case(100, 3), Case(100, 5), Case(5, 100))
+LOAD = 50
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,37 +128,8 @@ def judge(claims: Iterable[Sequence[str]],
         [one for one in wrong if (one[0], one[2]) not in made])
 
 
-@dataclasses.dataclass(frozen=True)
-class Line:
-    """One line of the table; times in seconds."""
-
-    case: str
-    way: str
-    seconds: list[float]
-    deadlocks: int
-    lost: int
-    total: float
-
-    def __str__(self) -> str:
-        median, most = (number(1000 * value) for value in (
-            statistics.median(self.seconds), max(self.seconds)))
-        return (f'{self.case:<18}{self.way:<26}{median:>8}{most:>8}'
-                f'{self.deadlocks:>10}{self.lost:>6}{self.total:>8.1f}')
-
-
-def report(lines: Sequence[Line]) -> str:
-    """The lines as JSON."""
-    return json.dumps([dataclasses.asdict(line) for line in lines],
-                      indent=2) + '\n'
-
-
-HEADING = (f'{"contenders":<18}{"way":<26}{"median":>8}{"most":>8}'
-           f'{"deadlocks":>10}{"lost":>6}{"total":>8}\n'
-           f'{"":<44}{"ms":>8}{"ms":>8}{"":>16}{"s":>8}')
-
-
 class Races:
-    """Contenders on a cluster that is up."""
+    """Contenders on a database that is up."""
 
     def __init__(self, cluster: galera.Cluster, crew: Crew,
                  redis: str) -> None:
@@ -138,32 +139,60 @@ class Races:
                        'file': f'file://{cluster.directory}/locks'}
         record_history(cluster)
 
-    def run(self, case: Case, way: str, turns: int) -> Line:
-        """Let the contenders of one case change rows in one way."""
+    def run(self, case: Case, way: str, turns: int, load: int = 0,
+            hold: float = 0) -> Line:
+        """Let the contenders of one case have rows in one way.
+
+        :param load: how many others change and read rows meanwhile
+        :param hold: how long a contender keeps what it has, in seconds
+        """
+        options = self._options(way) | {'hold': hold}
+        volumes = self._volumes(case.volumes)
+        others = self._volumes(load)
+        tasks = [task | options for task in case.tasks(volumes, turns)]
+        results = self._crew.run([*tasks, *(
+            {'do': 'lab.contender:load', 'volume': volume, 'beside': True}
+            for volume in others)])[:len(tasks)]
+        lost = self._lost(way, results, volumes)
+        return Line(str(case), way, *(
+            [one for result in results for one in result[step]]
+            for step in ('acquire', 'release')),
+            sum(result['deadlocks'] for result in results), lost,
+            max(result['end'] for result in results)
+            - min(result['begin'] for result in results))
+
+    def stop(self, way: str) -> Stop:
+        """Stop who has read a row, for longer than its lock lives."""
+        options = self._options(way)
+        if 'redis' in options.get('locks', ''):
+            options['locks'] += f'?lock_timeout={LIFE}'
+        volumes = self._volumes(1)
+        pid = self._cluster.directory / f'{volumes[0]}.pid'
+        results = self._crew.run([
+            options | {'do': f'lab.stopped:{who}', 'volumes': volumes,
+                       'pid': str(pid), 'stopped': 3 * LIFE}
+            for who in ('holder', 'rival')])
+        return Stop(way, results[1]['waited'],
+                    self._lost(way, results, volumes))
+
+    def _options(self, way: str) -> Task:
         options = dict(WAYS[way])
         if 'locks' in options:
             options['locks'] = self._locks[options['locks']]
-        volumes = [add_volume(self._cluster, status='available',
-                              migration_status='migrating')
-                   for _ in range(case.volumes)]
-        results = self._crew.run([task | options for task in
-                                  case.tasks(volumes, turns)])
-        return _line(case.name, way, results,
-                     changes(self._cluster, volumes))
+        return options
 
+    def _volumes(self, count: int) -> list[str]:
+        return [add_volume(self._cluster, status='available')
+                for _ in range(count)]
 
-def _line(case: str, way: str, results: list[Result],
-          history: list[Change]) -> Line:
-    verdict = judge([claim for result in results
-                     for claim in result['claims']], history)
-    if verdict.untold or verdict.untrue:
-        raise AssertionError(f'{way}: {verdict}')
-    return Line(case, way,
-                [one for result in results for one in result['seconds']],
-                sum(result['deadlocks'] for result in results),
-                len(verdict.lost),
-                max(result['end'] for result in results)
-                - min(result['begin'] for result in results))
+    def _lost(self, way: str, results: list[Result],
+              volumes: list[str]) -> int:
+        verdict = judge([claim for result in results
+                         for claim in result['claims']],
+                        changes(self._cluster, volumes))
+        if verdict.untold or verdict.untrue:
+            raise AssertionError(f'{way}: {verdict}')
+        return len(verdict.lost)
 
 
 def record_history(cluster: galera.Cluster) -> None:
@@ -195,21 +224,36 @@ def add_volume(cluster: galera.Cluster, host: str = f'{NODES[0]}#pool',
     return values['id']
 
 
-def compare(turns: int, program: str) -> list[Line]:
-    """Every way in every case, on a cluster of its own."""
+def compare(part: float, turns: int, program: str) -> list[Table]:
+    """Every way in every case, on one MariaDB and on a Galera cluster.
+
+    :param part: of the sizes of the cases, and of the load
+    """
     venv = install.ensure()
     install.ensure_galera()
-    with galera.Cluster(venv) as cluster, \
-            galera.redis(cluster.directory) as redis, \
-            Crew(venv, cluster.url, cluster.directory / 'crew.log') as crew:
-        return _compare(Races(cluster, crew, redis), turns, program)
-
-
-def _compare(races: Races, turns: int, program: str) -> list[Line]:
     found = []
-    for case in CASES:
-        for way in WAYS:
-            print(f'{program}: {case.name}, {way}', file=sys.stderr,
-                  flush=True)
-            found.append(races.run(case, way, turns))
+    for name, size in DATABASES.items():
+        with galera.Cluster(venv, size) as cluster, \
+                galera.redis(cluster.directory) as redis, \
+                Crew(venv, cluster.url,
+                     cluster.directory / 'crew.log') as crew:
+            races = Races(cluster, crew, redis)
+            found.append(_table(
+                races, name, part, turns,
+                lambda what: print(f'{program}: {name}, {what}',
+                                   file=sys.stderr, flush=True)))
     return found
+
+
+def _table(races: Races, name: str, part: float, turns: int,
+           say: typing.Callable[[str], None]) -> Table:
+    table = Table(name, [], [])
+    for case in (case.scaled(part) for case in CASES):
+        for way in WAYS:
+            say(f'{case}, {way}')
+            table.lines.append(races.run(case, way, turns,
+                                         _part(LOAD, part), HOLD))
+    for way in STOPPED:
+        say(f'a holder that is stopped, {way}')
+        table.stops.append(races.stop(way))
+    return table

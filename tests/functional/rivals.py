@@ -33,6 +33,7 @@ from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.releases import db_api
 from lab.races import NODES
+from tests.functional.requests import Requests
 
 Task = dict[str, typing.Any]
 
@@ -50,7 +51,8 @@ _PATIENCE = 3600
 
 # What Cinder's API and the driver answer if a volume is not as it must be.
 _REFUSED = (exception.InvalidVolume, exception.VolumeNotFound,
-            exception.InvalidHost, exceptions.CannotRelocate, Failed)
+            exception.InvalidHost, exception.InvalidSnapshot,
+            exception.SnapshotNotFound, exceptions.CannotRelocate, Failed)
 
 
 @contextlib.contextmanager
@@ -76,18 +78,32 @@ class Rival:
 
     def __init__(self, volumes: list[VolumeId], deletes: float) -> None:
         self._volumes = list(volumes)
+        # Cinder's backup writes its status whatever the volume's is, and one
+        # that was asked to be deleted may be asked so again.
+        self._kept = self._volumes[::2]
         self._deletes = deletes
+        self._requests = Requests()
         self._store = RowStore()
         self._api = volume_api.API()
         self.claims: list[tuple[str, str, str, str]] = []
         self.refused = 0
 
+    @property
+    def snapshots(self) -> list[str]:
+        """Those of which it was told that it may delete them."""
+        return self._requests.deleted
+
     def turn(self) -> None:
         """Try one thing on one volume."""
         volume = random.choice(self._volumes)
+        kept = volume in self._kept
         act = random.choices(
-            (self._attach, self._migrate, self._move, self._delete),
-            (6, 4, 4, self._deletes if len(self._volumes) > 1 else 0))[0]
+            (self._attach, self._migrate, self._move, self._snapshot,
+             *(self._asked(request) for request in (
+                 self._requests.extend, self._requests.upload,
+                 self._requests.delete_snapshot, self._requests.backup)),
+             self._delete),
+            (6, 4, 4, 1, 1, 1, 0.5, kept, 0 if kept else self._deletes))[0]
         try:
             act(volume)
         except exceptions.RowChanged:
@@ -171,7 +187,21 @@ class Rival:
                 db_api.volume_destroy(_context(), volume)
                 return
 
+    @staticmethod
+    def _asked(request: Callable[[VolumeId], None]
+               ) -> Callable[[VolumeId], None]:
+        def act(volume: VolumeId) -> None:
+            with _asking():
+                request(volume)
+        return act
+
     # -- the driver -----------------------------------------------------
+
+    def _snapshot(self, volume: VolumeId) -> None:
+        row = self._store.get(volume)
+        assert row
+        with _asking():
+            self._requests.snapshot(volume, row.owner, _copy(row))
 
     def _move(self, volume: VolumeId) -> None:
         """Go on with a volume from wherever it is found."""
@@ -201,7 +231,7 @@ def race(task: Task, start: typing.Any) -> Task:
     while time.monotonic() < end:
         rival.turn()
     return {'claims': rival.claims, 'refused': rival.refused,
-            'deadlocks': start.deadlocks}
+            'snapshots': rival.snapshots, 'deadlocks': start.deadlocks}
 
 
 def services(task: Task, start: Callable[[], None]) -> Task:

@@ -34,6 +34,12 @@ class ArgumentsTest(unittest.TestCase):
         self.refused('--rounds', '0')
         self.refused('--rounds', '3', '--races')
 
+    def test_scale(self) -> None:
+        self.assertEqual(0.5, bench.arguments(
+            ['--races', '--scale', '0.5']).scale)
+        for text in ('0', '1.5'):
+            self.refused('--races', '--scale', text)
+
     def test_help_can_be_printed(self) -> None:
         """A percent sign in it must be two."""
         with (contextlib.redirect_stdout(io.StringIO()) as out,
