@@ -154,9 +154,10 @@ class Races:
             {'do': 'lab.contender:load', 'volume': volume, 'beside': True}
             for volume in others)])[:len(tasks)]
         lost = self._lost(way, results, volumes)
-        return Line(str(case), way, *(
-            [one for result in results for one in result[step]]
-            for step in ('acquire', 'release')),
+        acquire, release = ([one for result in results for one in result[step]]
+                            for step in ('acquire', 'release'))
+        return Line(
+            str(case), way, acquire, release,
             sum(result['deadlocks'] for result in results), lost,
             max(result['end'] for result in results)
             - min(result['begin'] for result in results))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import typing
 import uuid
+from collections import Counter
 
 from cinder import context as cinder_context
 from cinder import exception
@@ -45,6 +46,8 @@ class Requests:
         self._snapshots = snapshots.SnapshotStore()
         # Snapshots of which this process was told that it may delete them.
         self.deleted: list[str] = []
+        # What was begun, and not refused.
+        self.made: Counter[str] = Counter()
 
     def extend(self, volume: VolumeId) -> None:
         """By one GiB."""
@@ -66,9 +69,8 @@ class Requests:
         with self._ends(volume, 'backing-up'):
             self._backups.create(_context(), None, None, volume, 'x')
 
-    @staticmethod
     @contextlib.contextmanager
-    def _ends(volume: VolumeId, status: str,
+    def _ends(self, volume: VolumeId, status: str,
               **values: typing.Any) -> typing.Iterator[None]:
         """End what a request begins, as its service does; failed ones too."""
         try:
@@ -78,6 +80,7 @@ class Requests:
         except BaseException:
             _conditionally(volume, status, {})
             raise
+        self.made[status] += 1
         _conditionally(volume, status, values)
 
     def snapshot(self, volume: VolumeId, here: Location,
@@ -95,6 +98,7 @@ class Requests:
             self._snapshots.offer(row, copy)
         else:
             self._snapshots.arrive(row)
+            self.made['snapshot moved'] += 1
 
     def delete_snapshot(self, volume: VolumeId) -> None:
         """One that may be moving."""
@@ -104,6 +108,7 @@ class Requests:
             found = objects.Snapshot.get_by_id(_context(), row.id)
             self._api.delete_snapshot(_context(), found)
             self.deleted.append(row.id)
+            self.made['snapshot deleted'] += 1
             asked = self._snapshots.get(row.id)
             while asked and not asked.deleted:
                 with contextlib.suppress(db_exc.DBDeadlock):

@@ -82,16 +82,11 @@ class Rival:
         # that was asked to be deleted may be asked so again.
         self._kept = self._volumes[::2]
         self._deletes = deletes
-        self._requests = Requests()
+        self.requests = Requests()
         self._store = RowStore()
         self._api = volume_api.API()
         self.claims: list[tuple[str, str, str, str]] = []
         self.refused = 0
-
-    @property
-    def snapshots(self) -> list[str]:
-        """Those of which it was told that it may delete them."""
-        return self._requests.deleted
 
     def turn(self) -> None:
         """Try one thing on one volume."""
@@ -100,8 +95,8 @@ class Rival:
         act = random.choices(
             (self._attach, self._migrate, self._move, self._snapshot,
              *(self._asked(request) for request in (
-                 self._requests.extend, self._requests.upload,
-                 self._requests.delete_snapshot, self._requests.backup)),
+                 self.requests.extend, self.requests.upload,
+                 self.requests.delete_snapshot, self.requests.backup)),
              self._delete),
             (6, 4, 4, 1, 1, 1, 0.5, kept, 0 if kept else self._deletes))[0]
         try:
@@ -201,7 +196,7 @@ class Rival:
         row = self._store.get(volume)
         assert row
         with _asking():
-            self._requests.snapshot(volume, row.owner, _copy(row))
+            self.requests.snapshot(volume, row.owner, _copy(row))
 
     def _move(self, volume: VolumeId) -> None:
         """Go on with a volume from wherever it is found."""
@@ -231,7 +226,8 @@ def race(task: Task, start: typing.Any) -> Task:
     while time.monotonic() < end:
         rival.turn()
     return {'claims': rival.claims, 'refused': rival.refused,
-            'snapshots': rival.snapshots, 'deadlocks': start.deadlocks}
+            'snapshots': rival.requests.deleted,
+            'requests': rival.requests.made, 'deadlocks': start.deadlocks}
 
 
 def services(task: Task, start: Callable[[], None]) -> Task:

@@ -158,7 +158,7 @@ class GaleraTest(testtools.TestCase):
                 self.assertEqual(0, line.lost, way)
 
     def test_contenders(self) -> None:
-        """Attach, detach, migrate and delete at once, on the same volumes."""
+        """All that users ask for at once, of the same volumes."""
         volumes = [races.add_volume(self.cluster, f'{node}#pool')
                    for node in races.NODES
                    for _ in range(_VOLUMES // len(races.NODES))]
@@ -166,16 +166,22 @@ class GaleraTest(testtools.TestCase):
             {'do': 'tests.functional.rivals:race', 'volumes': volumes,
              'seconds': _SECONDS, 'deletes': _DELETES, 'seed': seed}
             for seed in range(_CONTENDERS)])
+        requests: Counter[str] = Counter()
+        for found in results:
+            requests.update(found['requests'])
         claims = [tuple(claim) for found in results
                   for claim in found['claims']]
         print(f'{_CONTENDERS} contenders, {_VOLUMES} volumes, {_SECONDS} s: '
               + ', '.join(f'{count} {step}' for step, count in Counter(
                   claim[0] for claim in claims).most_common()),
+              ', '.join(f'{count} {what}'
+                        for what, count in requests.most_common()),
               *(f'{sum(found[what] for found in results)} {what}'
                 for what in ('refused', 'deadlocks')), sep=', ', flush=True)
         self.assert_changes_are_those_claimed(claims, volumes)
         self.assert_one_winner(claims, volumes)
         self.assert_nobody_moved_what_was_in_use(volumes)
+        self.assertEqual(5, len(requests), requests)
         self.assert_snapshots(
             [one for found in results for one in found['snapshots']])
         for volume in volumes:
