@@ -85,26 +85,22 @@ class Requests:
 
     def snapshot(self, volume: VolumeId, here: Location,
                  copy: Location) -> None:
-        """Move a snapshot of the volume that there is, or else make one."""
-        found = [row for row in self._snapshots.of(volume) if not row.deleted]
-        if not found:
+        """Move one of the volume, which is made if there is none."""
+        if not self._living(volume):
             objects.Snapshot(
                 _context(), volume_id=volume, volume_size=1,
                 status='available', provider_id=str(PinRecord(1, here)),
                 project_id='project', user_id='user').create()
-            return
-        row = found[0]
-        if not row.offer:
-            self._snapshots.offer(row, copy)
-        else:
-            self._snapshots.arrive(row)
+        for row in self._living(volume)[:1]:
+            self._snapshots.arrive(self._snapshots.offer(row, copy))
             self.made['snapshot moved'] += 1
+
+    def _living(self, volume: VolumeId) -> list[snapshots.SnapshotRow]:
+        return [row for row in self._snapshots.of(volume) if not row.deleted]
 
     def delete_snapshot(self, volume: VolumeId) -> None:
         """One that may be moving."""
-        for row in self._snapshots.of(volume):
-            if row.deleted:
-                continue
+        for row in self._living(volume)[:1]:
             found = objects.Snapshot.get_by_id(_context(), row.id)
             self._api.delete_snapshot(_context(), found)
             self.deleted.append(row.id)
@@ -114,14 +110,15 @@ class Requests:
                 with contextlib.suppress(db_exc.DBDeadlock):
                     db_api.snapshot_destroy(_context(), row.id)
                 asked = self._snapshots.get(row.id)
-            return
 
 
 def _conditionally(volume: VolumeId, status: str,
                    values: dict[str, typing.Any]) -> None:
     """Make a volume available again that has this status."""
     while True:
-        with contextlib.suppress(db_exc.DBDeadlock, exception.VolumeNotFound):
-            objects.Volume.get_by_id(_context(), volume).conditional_update(
-                {'status': 'available', **values}, {'status': status})
+        with contextlib.suppress(db_exc.DBDeadlock):
+            with contextlib.suppress(exception.VolumeNotFound):
+                found = objects.Volume.get_by_id(_context(), volume)
+                found.conditional_update({'status': 'available', **values},
+                                         {'status': status})
             return
