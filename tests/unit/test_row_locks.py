@@ -92,7 +92,7 @@ class StatementTest(test_rows.RowsTestCase):
             self.db.statements.clear()
             for _ in range(2):
                 # SQLite has no such statement.
-                with (self.assertRaises(db_exc.DBError) as caught,
+                with (self.assertRaises(sa.exc.OperationalError) as caught,
                       row_locks.bounded(session)):
                     connection.execute(one)
                 self.assertIn('SET STATEMENT innodb_lock_wait_timeout = 5 '
