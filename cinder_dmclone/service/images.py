@@ -6,11 +6,16 @@ from __future__ import annotations
 import contextlib
 import typing
 
+from oslo_log import log as logging
+
+from cinder_dmclone import exceptions
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.relocation import cut
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.stack import consumers
+
+LOG = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -28,8 +33,10 @@ def local_path(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
     try:
         yield name.path
     finally:
-        service.copying.discard(volume_id)
-        service.host.dm.remove(str(name))
+        try:
+            _remove(service, volume_id, name)
+        finally:
+            service.copying.discard(volume_id)
 
 
 @contextlib.contextmanager
@@ -44,5 +51,23 @@ def readable(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
     try:
         yield name.path
     finally:
-        service.host.dm.remove(str(name))
-        service.loop.enqueue(name.lv)
+        _remove(service, volume_id, name)
+
+
+def _remove(service: Service, volume_id: VolumeId,
+            name: names.DeviceName) -> None:
+    """Remove a device that was closed.
+
+    Whoever holds the volume's lock may be about to lead it elsewhere, and
+    would fail, or make it again.
+    """
+    try:
+        with service.locked(volume_id):
+            service.host.dm.remove(str(name))
+    except exceptions.VolumeLocked as error:
+        # What is done with it was done well; the reconciler removes what
+        # nobody has open.
+        LOG.debug('%(device)s is left: %(error)s',
+                  {'device': name, 'error': error.msg})
+    finally:
+        service.loop.enqueue(volume_id)

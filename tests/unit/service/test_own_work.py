@@ -8,10 +8,18 @@ attachment.
 
 from __future__ import annotations
 
+import uuid
+
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import views
+from cinder_dmclone.service import births
 from cinder_dmclone.service import connections
+from cinder_dmclone.service import images
 from tests.unit import base
+from tests.unit.fake import cloud
+from tests.unit.fake import ports
 
 
 class OwnWorkTest(base.CloudTestCase):
@@ -55,3 +63,42 @@ class OwnWorkTest(base.CloudTestCase):
         self.cloud.db.update(self.volume, status='available')
         _, path = self.cloud.attach(self.volume, self.a)
         self.assert_data(self.a, path)
+
+
+class ImageTest(base.CloudTestCase):
+
+    def test_nobody_leads_a_device_elsewhere_that_goes(self) -> None:
+        locks, removed = self.a.process.world.locks, []
+
+        def before(call: ports.Call) -> None:
+            if call.method == 'remove':
+                removed.append(call.arguments[0])
+                with self.assertRaises(exceptions.VolumeLocked), (
+                        locks.volume(self.volume, 0.0)):
+                    self.fail('somebody else could have it')
+        self.cloud.before = before
+        for use in images.local_path, images.readable:
+            with use(self.a.service, self.volume):
+                pass
+        self.assertEqual([str(names.local_io(self.lv)),
+                          str(names.view(self.lv, self.volume))], removed)
+
+    def test_copied_while_the_volume_is_cloned(self) -> None:
+        """It ends when its device is about to be led to the copy."""
+        copying = images.local_path(self.a.service, self.volume)
+        self.a.mapper.write(copying.__enter__(), 0, 'image')
+
+        def before(call: ports.Call) -> None:
+            if call.method == 'apply' and 'joint' in call.arguments[0]:
+                self.cloud.before = lambda call: None
+                copying.__exit__(None, None, None)
+        self.cloud.before = before
+        volume = VolumeId(str(uuid.uuid4()))
+        self.cloud.db.volume(volume, f'{self.a.name}#{cloud.POOL}',
+                             status='creating')
+        births.clone(self.a.service, volume, self.volume)
+        self.assertFalse(self.a.service.copying)
+        self.cloud.settle()
+        self.cloud.clock.now += views.UNUSED_SECONDS + 1
+        self.cloud.settle()
+        self.assertEqual({}, self.a.mapper.mapped)
