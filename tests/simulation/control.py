@@ -171,8 +171,8 @@ class Api:
 
     def complete_again(self, attachment: str) -> None:
         """After a repeated update, which makes it one that waits."""
-        if self.tables.attachments[attachment]['attach_status'] == (
-                'attaching'):
+        if self.connected(attachment) and self.tables.attachments[
+                attachment]['attach_status'] == 'attaching':
             self.complete(attachment)
 
     def disconnect(self, attachment: str) -> None:
