@@ -236,9 +236,6 @@ def _fence(world: World, decision: Decision, known: Facts) -> None:
 @performs(Action.COMPLETE)
 def _complete(world: World, decision: Decision, known: Facts) -> None:
     row = _row(known)
-    # The service may have died before the swap had made it durable that the
-    # lender is needed no more. That is believed when the clone is gone.
-    world.host.group.flush()
     teardown.dismantle(world.host, known.stack)
     if known.home and row.source:
         world.rows.complete(row)

@@ -27,13 +27,17 @@ def quiesce(host: Host, stack: Stack) -> None:
 
 
 def dismantle(host: Host, stack: Stack) -> None:
-    """Take away clone, source, session and metadata LV.
+    """Take away clone, source, session and metadata LV, after a swap.
 
     This never hangs, also with the lender away. No consumer may map to the
     clone any more. The logout comes first: only it ends the copies that
     wait in a session whose connection is gone, and the clone cannot be
     removed before they end.
     """
+    # The service may have died before the swap had made it durable that the
+    # lender is needed no more. That is believed when the clone is gone, and a
+    # power cut must not bring back that the LV hydrates.
+    host.group.flush()
     quiesce(host, stack)
     _dismantle(host, stack)
 
@@ -41,13 +45,8 @@ def dismantle(host: Host, stack: Stack) -> None:
 def _dismantle(host: Host, stack: Stack) -> None:
     _disassemble(host, stack, host.initiator.logout)
     if stack.meta:
-        apart = host.meta_group.name != host.group.name
-        if apart:
-            # What the data LV says of itself may have been written just before
-            # a crash: a power cut must not bring back that it hydrates.
-            host.group.flush()
         host.meta_group.remove(stack.meta.name)
-        if apart:
+        if host.meta_group.name != host.group.name:
             # The data LV may go next: metadata that a power cut brings back
             # without it would be a riddle to an operator.
             host.meta_group.flush()
