@@ -90,15 +90,18 @@ def cut(world: World, row: rows.Row,
     _require_possible(world, row, stack, at_once)
     copy = Location(settings.node, LvUuid(str(uuid.uuid4())))
     row = world.rows.offer(row, copy, rows.Cut())
+    built: Stack | None = None
     with coordinator.undone(world, row):
-        made = (_make_at_once(world, row, stack) if at_once else
-                _build(world, row, stack, _lend(world, row, stack, pin)))
+        if at_once:
+            _make_at_once(world, row, stack)
+        else:
+            built = _build(world, row, stack, _lend(world, row, stack, pin))
         row = world.rows.commit(row, rows.Owner(copy, settings.pool),
                                 rows.Cut(), pin, whole=at_once)
     LOG.info('Volume %(volume)s goes on in %(lv)s.',
              {'volume': row.id, 'lv': copy.lv})
-    if not at_once:
-        joint.lead_over(world.host, made,
+    if built:
+        joint.lead_over(world.host, built,
                         inspect.refresh(world.host, stack.lv))
     borrower.adopt(world, inspect.refresh(world.host, copy.lv), row)
     return row
@@ -174,14 +177,13 @@ def _lend(world: World, row: rows.Row, stack: Stack,
                        *([pins.tag(pin)] if pin else []))
 
 
-def _make_at_once(world: World, row: rows.Row, stack: Stack) -> Stack:
+def _make_at_once(world: World, row: rows.Row, stack: Stack) -> None:
     copy = row.offer
     assert copy is not None and stack.data is not None
     lender.mark_replaced(world, row)
     thin_snapshot.make(world.host, stack, copy.lv, (
         lv_tags.CopyTag(row.generation + 1, row.id),
         lv_tags.FrontTag(stack.known_as)), stack.data.size)
-    return inspect.refresh(world.host, copy.lv)
 
 
 def _build(world: World, row: rows.Row, stack: Stack,
