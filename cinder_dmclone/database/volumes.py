@@ -188,9 +188,8 @@ class RowStore:
         return self._swap(row, 'withdraw', values)
 
     def commit(self, row: rows.Row, owner: rows.Owner,
-               purpose: rows.Purpose, pin: snapshots.Pin | None = None,
-               source: Location | None = None,
-               whole: bool = False) -> rows.Row:
+               purpose: rows.Purpose, source: Location | None,
+               pin: snapshots.Pin | None = None) -> rows.Row:
         """Make the offered copy the volume: the point of no return.
 
         For a live migration nothing but owner and offer has to be as before:
@@ -199,13 +198,10 @@ class RowStore:
         Sets what Cinder's own driver migration sets
         (``VolumeManager.migrate_volume``), in one UPDATE.
 
+        :param source: what the copy hydrates from; None if it has all
         :param pin: a snapshot that is made with it or not at all
-        :param source: what the copy hydrates from; what the volume was if not
-            given
-        :param whole: whether it has all, and hydrates from nothing
         :raises CannotRelocate, RowChanged, DatabaseAway: see ``offer``
         """
-        source = None if whole else source or row.owner
         values = {**self._moved(row, owner, source), **purpose.committed}
         live = isinstance(purpose, rows.LiveMigration)
         return self._swap(row, 'commit', values, None if live else purpose,

@@ -130,7 +130,7 @@ def commit(world: World, row: rows.Row, pool: str,
     """
     copy = row.offer
     assert copy is not None
-    world.rows.commit(row, rows.Owner(copy, pool), purpose)
+    world.rows.commit(row, rows.Owner(copy, pool), purpose, row.owner)
     LOG.info('Volume %(volume)s moved from %(here)s to %(there)s.',
              {'volume': row.id, 'here': row.owner, 'there': copy})
     _tell(world, row, moves.What.END)

@@ -97,7 +97,8 @@ def cut(world: World, row: rows.Row,
         else:
             built = _build(world, row, stack, _lend(world, row, stack, pin))
         row = world.rows.commit(row, rows.Owner(copy, settings.pool),
-                                rows.Cut(), pin, whole=at_once)
+                                rows.Cut(), row.owner if built else None,
+                                pin)
     LOG.info('Volume %(volume)s goes on in %(lv)s.',
              {'volume': row.id, 'lv': copy.lv})
     if built:

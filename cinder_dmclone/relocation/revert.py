@@ -92,8 +92,8 @@ def finish(world: World, row: rows.Row,
     :raises NoRevert, RowChanged, DatabaseAway: see ``RowStore.commit``
     """
     assert row.offer is not None
-    owner = rows.Owner(row.offer, world.settings.pool)
-    if lent is None:
-        return world.rows.commit(row, owner, rows.Revert(), whole=True)
-    birth.build(world, row, lent)
-    return world.rows.commit(row, owner, rows.Revert(), source=lent.lender)
+    if lent:
+        birth.build(world, row, lent)
+    return world.rows.commit(
+        row, rows.Owner(row.offer, world.settings.pool), rows.Revert(),
+        lent.lender if lent else None)

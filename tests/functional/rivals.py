@@ -214,7 +214,7 @@ class Rival:
             self._note('withdraw', row, self._store.withdraw(row))
         else:
             self._note('commit', row, self._store.commit(
-                row, rows.Owner(row.offer, 'pool'), purpose))
+                row, rows.Owner(row.offer, 'pool'), purpose, row.owner))
 
 
 def race(task: Task, start: typing.Any) -> Task:

@@ -39,7 +39,7 @@ class RefusedTest(test_rows.RowsTestCase):
         self.db.update(self.volume, **values)
         with self.assertRaisesRegex(
                 (exceptions.CannotRelocate, exceptions.RowChanged), reason):
-            self.store.commit(row, OWNER, self.purpose)
+            self.store.commit(row, OWNER, self.purpose, row.owner)
         self.assertEqual(values.get('host', f'{A}#pool'), self.row().host)
         self.assertIsNone(self.row().name_id)
 
@@ -69,7 +69,7 @@ class RefusedTest(test_rows.RowsTestCase):
         """It stays where it is; the volume moves."""
         for status in ('creating', 'available', 'error', None):
             self.db.snapshot(self.volume, status=status)
-        row = self.store.commit(self.offered(), OWNER, self.purpose)
+        row = self.committed()
         self.assertEqual(COPY, row.owner)
 
     def test_offer_attachment_gone(self) -> None:
@@ -161,7 +161,7 @@ class RefusedTest(test_rows.RowsTestCase):
         row = self.offered()
         self.db.drop_attachment(self.attachment)
         self.assertRaises(exceptions.CannotRelocate, self.store.commit,
-                          row, OWNER, self.purpose)
+                          row, OWNER, self.purpose, row.owner)
         self.assertEqual(A, self.row().node)
 
     def test_commit_other_attachment(self) -> None:
@@ -169,16 +169,16 @@ class RefusedTest(test_rows.RowsTestCase):
         self.db.attachment(self.volume)
         self.db.attachment(self.volume, connector='{"host": "c"}')
         self.assertRaises(exceptions.CannotRelocate, self.store.commit,
-                          row, OWNER, self.purpose)
+                          row, OWNER, self.purpose, row.owner)
 
     def test_commit_beside_what_a_failed_request_left(self) -> None:
         row = self.offered()
         self.db.attachment(self.volume)
-        self.store.commit(row, OWNER, self.purpose)
+        self.store.commit(row, OWNER, self.purpose, row.owner)
         self.assertEqual(B, self.row().node)
 
     def test_commit_deleted(self) -> None:
         row = self.offered()
         self.db.destroy(self.volume)
         with self.assertRaisesRegex(exceptions.RowChanged, 'it was deleted'):
-            self.store.commit(row, OWNER, self.purpose)
+            self.store.commit(row, OWNER, self.purpose, row.owner)

@@ -59,6 +59,10 @@ class RowsTestCase(base.TestCase):
     def offered(self) -> rows.Row:
         return self.store.offer(self.row(), COPY, self.purpose)
 
+    def committed(self) -> rows.Row:
+        row = self.offered()
+        return self.store.commit(row, OWNER, self.purpose, row.owner)
+
 
 class ReadTest(RowsTestCase):
 
@@ -154,19 +158,19 @@ class ChangeTest(RowsTestCase):
             self.assertEqual((COPY, 1), (row.offer, row.generation))
             self.assertEqual(row, self.row())
             self.assertRaises(exceptions.RowChanged, self.store.commit,
-                              before, OWNER, self.purpose)
+                              before, OWNER, self.purpose, before.owner)
         self.assertEqual('1', self.store.withdraw(row).provider_id)
 
     def test_commit_of_a_renewed_offer(self) -> None:
         row = self.store.renew(self.offered())
-        row = self.store.commit(row, OWNER, self.purpose)
+        row = self.store.commit(row, OWNER, self.purpose, row.owner)
         self.assertEqual(
             str(ProviderId(2, Location(A, self.lv))),
             row.provider_id)
 
     def test_commit(self) -> None:
         self.db.update(self.volume, provider_location='x', provider_auth='y')
-        row = self.store.commit(self.offered(), OWNER, self.purpose)
+        row = self.committed()
         self.assertEqual(COPY, row.owner)
         self.assertEqual(f'{B}#pool', row.host)
         self.assertEqual(Location(A, self.lv), row.source)
@@ -182,14 +186,14 @@ class ChangeTest(RowsTestCase):
     def test_commit_is_one_update(self) -> None:
         row = self.offered()
         self.db.statements.clear()
-        self.store.commit(row, OWNER, self.purpose)
+        self.store.commit(row, OWNER, self.purpose, row.owner)
         changes = [text for text in self.db.statements
                    if not text.startswith(('SELECT', 'BEGIN'))]
         self.assertEqual(1, len(changes), changes)
         self.assertTrue(changes[0].startswith('UPDATE volumes'))
 
     def test_complete(self) -> None:
-        row = self.store.commit(self.offered(), OWNER, self.purpose)
+        row = self.committed()
         self.assertEqual('2', self.store.complete(row).provider_id)
 
     def test_migrate_without_attachment(self) -> None:
@@ -198,7 +202,7 @@ class ChangeTest(RowsTestCase):
                        migration_status='migrating')
         purpose = rows.Migrate()
         row = self.store.offer(self.row(), COPY, purpose)
-        row = self.store.commit(row, OWNER, purpose)
+        row = self.store.commit(row, OWNER, purpose, row.owner)
         self.assertEqual(COPY, row.owner)
 
     def test_migrate_refuses_any_attachment(self) -> None:
@@ -209,7 +213,7 @@ class ChangeTest(RowsTestCase):
         row = self.store.offer(self.row(), COPY, rows.Migrate())
         self.db.attachment(self.volume)
         self.assertRaises(exceptions.CannotRelocate, self.store.commit, row,
-                          OWNER, rows.Migrate())
+                          OWNER, rows.Migrate(), row.owner)
 
 
 class LateTest(RowsTestCase):
@@ -217,7 +221,8 @@ class LateTest(RowsTestCase):
     def test_withdraw_after_commit(self) -> None:
         """H6: a late withdrawal does not undo a commit."""
         offered = self.offered()
-        committed = self.store.commit(offered, OWNER, self.purpose)
+        committed = self.store.commit(offered, OWNER, self.purpose,
+                                      offered.owner)
         self.assertRaises(exceptions.RowChanged, self.store.withdraw,
                           offered)
         self.assertEqual(committed, self.row())
@@ -227,7 +232,7 @@ class LateTest(RowsTestCase):
             dataclasses.replace(COPY, node=NodeName('c@x')), 'pool')
         row = self.offered()
         self.assertRaises(exception.ServiceNotFound, self.store.commit, row,
-                          owner, self.purpose)
+                          owner, self.purpose, row.owner)
         self.assertEqual(row, self.row())
 
 
@@ -238,7 +243,7 @@ class TakeBackTest(RowsTestCase):
         super().setUp()
         self.db.service(A)
         self.before = rows.Owner(Location(A, self.lv), 'pool')
-        self.lost = self.store.commit(self.offered(), OWNER, self.purpose)
+        self.lost = self.committed()
 
     def test_take_back(self) -> None:
         self.db.statements.clear()
@@ -291,14 +296,14 @@ class LostAnswerTest(RowsTestCase):
         """H10: a lost answer never destroys the newest data."""
         row = self.offered()
         with self.lose(carried_out=True):
-            row = self.store.commit(row, OWNER, self.purpose)
+            row = self.store.commit(row, OWNER, self.purpose, row.owner)
         self.assertEqual((COPY, 2), (row.owner, row.generation))
 
     def test_commit_that_was_not_carried_out(self) -> None:
         row = self.offered()
         with self.lose(carried_out=False):
             self.assertRaises(exceptions.RowChanged, self.store.commit, row,
-                              OWNER, self.purpose)
+                              OWNER, self.purpose, row.owner)
         self.assertEqual(row, self.row())
 
     def test_others_go_on_before_the_answer_is_there(self) -> None:
@@ -311,7 +316,7 @@ class LostAnswerTest(RowsTestCase):
         row = self.offered()
         with mock.patch.object(volumes.RowStore, '_update_once',
                                staticmethod(update)):
-            row = self.store.commit(row, OWNER, self.purpose)
+            row = self.store.commit(row, OWNER, self.purpose, row.owner)
         self.assertEqual((COPY, 2), (row.owner, row.generation))
 
     def test_a_volume_that_was_not_reverted(self) -> None:
@@ -336,7 +341,7 @@ class LostAnswerTest(RowsTestCase):
     def test_a_commit_with_another_source(self) -> None:
         other = Location(NodeName('c@x'), LvUuid(str(uuid.UUID(int=9))))
         row = self.store.commit(self.offered(), OWNER, self.purpose,
-                                source=other)
+                                other)
         self.assertEqual((2, other), (row.generation, row.source))
         self.assertEqual(row, self.row())
 
@@ -347,7 +352,7 @@ class LostAnswerTest(RowsTestCase):
                 self.db.update(self.volume, host=f'{A}#pool', _name_id=None,
                                provider_id='1')
                 row = self.offered()
-                self.store.commit(row, OWNER, self.purpose)
+                self.store.commit(row, OWNER, self.purpose, row.owner)
                 with self.lose(carried_out=True):
                     self.assertRaises(exceptions.RowChanged, change, row)
 
@@ -363,7 +368,7 @@ class LostAnswerTest(RowsTestCase):
         started = self.clock.now
         with self.db.away():
             self.assertRaises(exceptions.DatabaseAway, self.store.commit,
-                              row, OWNER, self.purpose)
+                              row, OWNER, self.purpose, row.owner)
             self.assertRaises(exceptions.DatabaseAway, self.store.withdraw,
                               row)
         self.assertLess(self.clock.now - started, 4 * deadlines.SETTLE_SECONDS)

@@ -212,7 +212,8 @@ class WithCommitTest(SnapshotsTestCase):
     """One transaction over both tables."""
 
     def commit(self, row: rows.Row, pin: snapshots.Pin) -> rows.Row:
-        return self.store.commit(row, test_rows.OWNER, self.purpose, pin)
+        return self.store.commit(row, test_rows.OWNER, self.purpose,
+                                 row.owner, pin)
 
     def test_both(self) -> None:
         row, pin = self.offered(), self.pin()
