@@ -300,7 +300,8 @@ def late(task: Task, start: Callable[[], None]) -> Task:
         arrives.wait()
     sa.event.listen(engine, 'commit', wait, once=True)
     with futures.ThreadPoolExecutor() as pool:
-        commit = pool.submit(store.commit, offered, owner, rows.Migrate())
+        commit = pool.submit(store.commit, offered, owner, rows.Migrate(),
+                             offered.owner)
         under_way.wait()
         _through(task['other'])
         shown = store.get(offered.id)
