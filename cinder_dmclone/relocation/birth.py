@@ -47,19 +47,37 @@ from cinder_dmclone.world import World
 LOG = logging.getLogger(__name__)
 
 
-def begin(world: World, row: rows.Row) -> rows.Row:
+def begin(world: World, row: rows.Row,
+          source: Location | None) -> rows.Row:
     """Write down the LV that a new volume is to be; the row as it is now.
 
     The caller holds the new volume's lock, here and in what follows.
 
+    :param source: see ``require_room``
     :raises NoRoom: if there is no room
     :raises RowChanged: if it is not being made here any more
     :raises DatabaseAway: if the outcome is not known
     """
-    host, size = world.host, units.Bytes.from_gib(row.size)
-    room.require(host, host.group.report(), size)
+    require_room(world, row, source)
     copy = Location(world.settings.node, LvUuid(str(uuid.uuid4())))
     return world.rows.begin(row, copy)
+
+
+def require_room(world: World, row: rows.Row,
+                 source: Location | None) -> None:
+    """Have room here for what a volume is to be, if that takes any.
+
+    A thin snapshot takes none, but its pool may be too full for it. What only
+    seemed to be possible as one finds too little room when it is built.
+
+    :param source: the LV that it begins as; on any node
+    :raises NoRoom: if there is none
+    """
+    host = world.host
+    if source and source.node == world.settings.node and (
+            thin_snapshot.possible(host, inspect.refresh(host, source.lv))):
+        return
+    room.require(host, host.group.report(), units.Bytes.from_gib(row.size))
 
 
 def request(world: World, row: rows.Row, source: rows.Row,
@@ -113,10 +131,12 @@ def make_at_once(world: World, stack: Stack, size: units.Bytes,
     :raises PeerRefused: if that volume's row does not ask for it
     :raises PoolFull, PoolUnusable: see ``thin_snapshot.make``
     """
+    if not thin_snapshot.possible(world.host, stack) or (
+            stack.data is None or stack.data.size != size):
+        return False
     row = _require_asked(world, asked)
     wanted = units.Bytes.from_gib(row.size)
-    if not thin_snapshot.possible(world.host, stack) or (
-            stack.data is None or stack.data.size != size or wanted < size):
+    if wanted < size:
         return False
     thin_snapshot.make(world.host, stack, asked.copy.lv, [lv_tags.CopyTag(
         asked.generation, asked.borrower)], wanted)

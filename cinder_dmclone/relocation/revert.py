@@ -33,9 +33,7 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import birth
 from cinder_dmclone.relocation import lender
-from cinder_dmclone.relocation import room
 from cinder_dmclone.stack import inspect
-from cinder_dmclone import units
 from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
@@ -51,18 +49,18 @@ def seal(world: World, row: rows.Row) -> None:
     lender.seal(world, row, rows.Revert(), row.node)
 
 
-def begin(world: World, row: rows.Row) -> rows.Row:
+def begin(world: World, row: rows.Row, source: Location) -> rows.Row:
     """Write down the LV that the volume is to be; the row as it is then.
 
+    :param source: the LV that the snapshot is
     :raises NoRevert: if something keeps the volume from it
     :raises NoRoom: if there is no room
     :raises RowChanged, DatabaseAway: see ``RowStore.offer``
     """
-    host, size = world.host, units.Bytes.from_gib(row.size)
     reason = _too_often(world, row)
     if reason:
         raise exceptions.NoRevert(volume=row.id, node=row.node, reason=reason)
-    room.require(host, host.group.report(), size)
+    birth.require_room(world, row, source)
     copy = Location(world.settings.node, LvUuid(str(uuid.uuid4())))
     return world.rows.offer(row, copy, rows.Revert())
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from cinder_dmclone.database import rows
 from cinder_dmclone.database.snapshots import SnapshotRow
 from cinder_dmclone import exceptions
@@ -60,7 +62,8 @@ def _bear(service: Service, volume_id: VolumeId, source: rows.Row,
                 reason=f'its source is on {lender or "no node"}, which is '
                 'not of this backend')
         try:
-            row = birth.begin(world, row)
+            row = birth.begin(world, row,
+                              snapshot.at if snapshot else source.owner)
             with coordinator.undone(world, row):
                 row = birth.finish(world, row, _lent(
                     service, birth.request(
@@ -93,22 +96,11 @@ def provide(service: Service,
 
     :returns: None if it was made: it has all that its source has
     """
-    return None if _at_once(service, request) else lend(service, request)
-
-
-def _at_once(service: Service, request: messages.Lend) -> bool:
-    """Whether a copy was made that is a thin snapshot of its source.
-
-    Also of one that is written: the volume begins as what it is now.
-    """
-    if not service.host.group.pool:
-        return False
-    if request.snapshot:
-        stack, tag = snapshots.readable(service, request.snapshot)
-        return birth.make_at_once(service.world, stack, tag.size, request)
-    row, stack = _settled(service, request)
-    size = units.Bytes.from_gib(row.size)
-    return birth.make_at_once(service.world, stack, size, request)
+    source = _source(service, request)
+    # Also of one that is written: the volume begins as what it is now.
+    if birth.make_at_once(service.world, source.stack, source.size, request):
+        return None
+    return _lend(service, request, source)
 
 
 def lend(service: Service, request: messages.Lend) -> messages.Lent:
@@ -117,41 +109,42 @@ def lend(service: Service, request: messages.Lend) -> messages.Lent:
     What is written is cut first: the volume begins as what the source is at
     that moment.
     """
-    try:
-        if request.snapshot:
-            return _lend_snapshot(service, request)
-        return _lend_volume(service, request)
-    finally:
-        service.loop.enqueue(request.volume)
+    return _lend(service, request, _source(service, request))
 
 
-def _lend_snapshot(service: Service, request: messages.Lend) -> messages.Lent:
-    stack, tag = snapshots.readable(service, request.snapshot)
-    return birth.lend(service.world, stack, tag.size, request)
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """What a volume begins as.
+
+    :ivar size: as much of the LV as there is of it
+    :ivar row: of the volume that it is; None of a snapshot
+    """
+
+    stack: Stack
+    size: units.Bytes
+    row: rows.Row | None = None
 
 
-def _lend_volume(service: Service, request: messages.Lend) -> messages.Lent:
-    row, stack = _settled(service, request)
-    if snapshots.has_writer(row, stack):
-        cut.cut(service.world, row)
-        stack = inspect.refresh(service.host, stack.lv)
-    if stack.data is None:
-        raise _refused(service, f'LV {stack.lv} is missing')
-    return birth.lend(service.world, stack,
-                      units.Bytes.from_gib(row.size), request)
-
-
-def _settled(service: Service,
-             request: messages.Lend) -> tuple[rows.Row, Stack]:
-    """The volume that is the source, with nothing open on it."""
+def _source(service: Service, request: messages.Lend) -> _Source:
+    if request.snapshot:
+        stack, tag = snapshots.readable(service, request.snapshot)
+        return _Source(stack, tag.size)
     row = service.row(request.volume)
     service.require_home(row)
     known = service.settled(row, 'cloned')
     assert known.row is not None
     service.require_unoffered(known.row, 'cloned')
-    return known.row, known.stack
+    return _Source(known.stack, units.Bytes.from_gib(known.row.size),
+                   known.row)
 
 
-def _refused(service: Service, reason: str) -> exceptions.PeerRefused:
-    return exceptions.PeerRefused(
-        node=service.node, what='to lend', reason=reason)
+def _lend(service: Service, request: messages.Lend,
+          source: _Source) -> messages.Lent:
+    stack, row = source.stack, source.row
+    try:
+        if row and snapshots.has_writer(row, stack):
+            cut.cut(service.world, row)
+            stack = inspect.refresh(service.host, stack.lv)
+        return birth.lend(service.world, stack, source.size, request)
+    finally:
+        service.loop.enqueue(request.volume)

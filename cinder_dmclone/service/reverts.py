@@ -98,7 +98,7 @@ def _revert(service: Service, row: rows.Row, snapshot_id: SnapshotId) -> None:
     if snapshot.at == row.owner:
         # Whoever writes what is a snapshot writes another LV.
         return
-    row = protocol.begin(world, row)
+    row = protocol.begin(world, row, snapshot.at)
     copy = row.offer
     try:
         with coordinator.undone(world, row):

@@ -9,21 +9,13 @@ from __future__ import annotations
 import dataclasses
 
 from cinder_dmclone.database import rows
-from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile import home
 from cinder_dmclone.relocation import birth
-from cinder_dmclone.service import answers
 from cinder_dmclone.service import births
 from tests.simulation import mistakes
 
 bug = mistakes.bug
-
-
-def _uncut(service, request):
-    known = service.settled(service.row(request.volume), 'cloned')
-    stack = dataclasses.replace(known.stack, devices={})
-    return birth.lend(service.world, stack, stack.data.size, request)
 
 
 @bug('a copy is adopted while Cinder makes the volume', (home, 'decide'),
@@ -35,6 +27,8 @@ def _at_once(facts, row, decide=home.decide):
     return decide(facts, row)
 
 
-bug('what is written is lent as it is', (births, 'lend'),
-    where='story/birth in use',
-    also=((answers.ANSWERS, messages.Lend, _uncut),))(_uncut)
+@bug('what is written is lent as it is', (births, '_lend'),
+     where='story/birth in use')
+def _uncut(service, request, source):
+    stack = dataclasses.replace(source.stack, devices={})
+    return birth.lend(service.world, stack, source.size, request)

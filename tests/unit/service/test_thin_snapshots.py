@@ -245,6 +245,29 @@ class BirthTest(ThinCase):
         self.assert_whole(volume)
         self.assert_own(snapshot)
 
+    def test_it_needs_no_room_but_a_pool_that_is_not_too_full(self) -> None:
+        self.a.group.pool_size = units.Bytes.from_gib(4)
+        self.a.group.used = 4 * units.GIB * 79 // 100 - units.GIB
+        self.assert_whole(self.clone())
+        self.a.group.used = 4 * units.GIB * 81 // 100 - units.GIB
+        before, volume = set(self.a.group.volumes), self.begin()
+        with self.assertRaisesRegex(exceptions.PoolFull, 'is too full'):
+            births.clone(self.a.service, volume, self.volume)
+        self.assertIsNone(self.cloud.row(volume).offer)
+        self.assertEqual(before, set(self.a.group.volumes))
+
+    def test_a_copy_needs_room(self) -> None:
+        """Nothing is lent or cut for one that there is none for."""
+        self.moved(self.b)
+        self.used()
+        self.a.group.pool_size = units.Bytes.from_gib(2)
+        self.a.group.used = units.GIB // 2
+        owner, volume = self.cloud.row(self.volume).owner, self.begin()
+        with self.assertRaises(exceptions.NoRoom):
+            births.clone(self.a.service, volume, self.volume)
+        self.assertEqual((), self.tags(owner).lent)
+        self.assertEqual(owner, self.cloud.row(self.volume).owner)
+
     def test_one_that_does_not_fit(self) -> None:
         self.cloud.db.update(self.volume, size=2)
         with self.assertRaises(exceptions.CannotBear):
@@ -323,6 +346,20 @@ class CutTest(ThinCase):
 
 
 class RevertTest(ThinCase):
+
+    def test_it_needs_no_room_but_a_pool_that_is_not_too_full(self) -> None:
+        snapshot = self.create()
+        self.a.group.pool_size = units.Bytes.from_gib(4)
+        self.a.group.used = 4 * units.GIB * 79 // 100 - units.GIB
+        self.ask_back(snapshot)
+        self.cloud.settle()
+        self.a.group.used = 4 * units.GIB * 81 // 100 - units.GIB
+        row = self.cloud.row(self.volume)
+        with self.assertRaisesRegex(exceptions.PoolFull, 'is too full'):
+            self.ask_back(snapshot)
+        self.cloud.settle()
+        self.assertEqual(row.owner, self.cloud.row(self.volume).owner)
+        self.assert_lvs(self.a.name, row.owner, self.assert_own(snapshot))
 
     def test_to_a_snapshot_of_its_node(self) -> None:
         snapshot = self.create()
