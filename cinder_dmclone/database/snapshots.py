@@ -40,8 +40,9 @@ LOG = logging.getLogger(__name__)
 AT_ONCE = 20
 # The generation that it is made with. Each move adds one.
 PINNED = 1
-# Nobody works on it: who reads what it is has said so in the status.
-AT_REST = models.Snapshot.status == SnapshotStatus.AVAILABLE
+# Nobody works on it: who reads what it is has said so in the status. One whose
+# deletion has failed stays so until somebody deletes it again.
+AT_REST = (SnapshotStatus.AVAILABLE, SnapshotStatus.ERROR_DELETING)
 # What became of the row of a pin that was never made.
 NEVER = PinRecord(0)
 
@@ -229,7 +230,9 @@ class SnapshotStore:
         :raises CorruptRecord: if the names of the nodes are too long
         """
         record = dataclasses.replace(_record(snapshot), offer=copy)
-        return self._become(snapshot, record, AT_REST)
+        return self._become(
+            snapshot, record,
+            models.Snapshot.status == SnapshotStatus.AVAILABLE)
 
     def withdraw(self, snapshot: SnapshotRow) -> SnapshotRow:
         """Take that back, whatever is done with the snapshot.
@@ -249,7 +252,8 @@ class SnapshotStore:
         record = _record(snapshot)
         assert record.offer is not None
         return self._become(
-            snapshot, PinRecord(record.generation + 1, record.offer), AT_REST)
+            snapshot, PinRecord(record.generation + 1, record.offer),
+            models.Snapshot.status.in_(AT_REST))
 
     def _become(self, snapshot: SnapshotRow, record: PinRecord,
                 *holds: sa.ColumnElement) -> SnapshotRow:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from cinder.objects.fields import SnapshotStatus
 
+from cinder_dmclone.database.snapshots import AT_REST
 from cinder_dmclone.database.snapshots import SnapshotRow
 from cinder_dmclone.location import Location
 from cinder_dmclone import names
@@ -118,7 +119,7 @@ def _arriving(facts: Facts, tag: lv_tags.SnapTag,
     if stack.tags.source or stack.meta or stack.of_kind(
             names.Kind.CLONE, names.Kind.SOURCE):
         return Decision(Verdict.WAIT, 'the snapshot moves here')
-    if row.status != SnapshotStatus.AVAILABLE:
+    if row.status not in AT_REST:
         return Decision(Verdict.WAIT, f'the snapshot is {row.status}')
     return Decision(Action.ARRIVE, f'all of snapshot {tag.snapshot} is here',
                     snaps=(tag,))

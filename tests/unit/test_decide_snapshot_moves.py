@@ -160,6 +160,13 @@ class ArrivesTest(MovesTestCase):
         self.assertEqual((MOVED,), self.decision.snaps)
         self.assertIs(Verdict.REST, self.on_b(stack(Y, MOVED), AT_Y))
 
+    def test_it_arrives_though_its_deletion_has_failed(self) -> None:
+        """Who deletes it again may take long: nobody looks until then."""
+        for row, step in (MOVES, Action.ARRIVE), (AT_Y, Verdict.REST):
+            self.assertIs(step, self.on_b(
+                stack(Y, MOVED),
+                dataclasses.replace(row, status='error_deleting')))
+
     def test_not_while_something_is_done_with_it(self) -> None:
         for busy in ('backing-up', 'restoring', 'deleting'):
             self.assertIs(Verdict.WAIT, self.on_b(

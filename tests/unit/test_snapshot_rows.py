@@ -195,6 +195,16 @@ class MoveTest(SnapshotsTestCase):
         self.assertRaises(exceptions.RowChanged, self.snapshots.offer, before,
                           self.copy)
 
+    def test_it_arrives_though_its_deletion_has_failed(self) -> None:
+        before, offered = self.read(), self.offer()
+        self.db.update_snapshot(self.snapshot, status='error_deleting')
+        self.snapshots.arrive(offered)
+        self.assertEqual(self.copy, self.read().at)
+        self.db.update_snapshot(self.snapshot,
+                                provider_id=before.provider_id)
+        self.assertRaises(exceptions.RowChanged, self.snapshots.offer, before,
+                          self.copy)
+
     def test_not_when_it_was_deleted(self) -> None:
         offered = self.offer()
         self.db.drop_snapshot(self.snapshot)
