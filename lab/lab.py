@@ -73,8 +73,7 @@ class Lab(Servers):
     and ``default`` are options added to the backend's section and to
     [DEFAULT] of each node's cinder.conf.  With ``nova`` there are servers
     too: see lab.compute.  On the nodes ``native`` cinder-volume runs on
-    threads in place of eventlet.  ``beside`` are further backends of each
-    node.
+    threads, not eventlet.  ``beside`` are further backends of each node.
     """
 
     def __init__(self, name: str | None = None, nodes: int = 2,

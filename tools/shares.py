@@ -74,6 +74,17 @@ def workers(tests: Times, count: int) -> list[list[str]]:
     return [part[''] for part in found if part]
 
 
+def worker_file(directory: pathlib.Path, name: str, tests: Times,
+                count: int) -> list[str]:
+    """Options of stestr for so many workers that need about the same time."""
+    path = directory / f'{name}-workers.yaml'
+    # JSON is a part of YAML.
+    path.write_text(json.dumps([
+        {'worker': [f'^{re.escape(test)}$' for test in part]}
+        for part in workers(tests, count)]))
+    return ['--worker-file', str(path)]
+
+
 def divide(stages: Iterable[Stage], count: int) -> list[dict[str, list[str]]]:
     """The tests of each of so many shares, by stage.
 

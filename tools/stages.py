@@ -8,10 +8,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import threading
@@ -234,16 +232,6 @@ def _listed(command: Sequence[str], *begin: str) -> list[str]:
     return [line for line in lines if line.startswith(begin)]
 
 
-def _worker_file(name: str, tests: shares.Times, count: int) -> list[str]:
-    """Options of stestr for so many workers that need about the same time."""
-    path = WORK / f'{name}-workers.yaml'
-    # JSON is a part of YAML.
-    path.write_text(json.dumps([
-        {'worker': [f'^{re.escape(test)}$' for test in part]}
-        for part in shares.workers(tests, count)]))
-    return ['--worker-file', str(path)]
-
-
 @dataclasses.dataclass(frozen=True)
 class InLabs:
     """The tests of one folder, on one kernel.
@@ -292,8 +280,8 @@ class InLabs:
         length = ['DMCLONE_LONG=1'] if self.long else ['-u', 'DMCLONE_LONG']
         run.tests(self.title,
                   ['env', *length, f'DMCLONE_KERNEL={self.kernel}',
-                   *self._stestr('run', *_worker_file(self.name, tests,
-                                                      self._labs))],
+                   *self._stestr('run', *shares.worker_file(
+                       WORK, self.name, tests, self._labs))],
                   stestr(self.binaries, RESULTS, 'last', '--subunit'),
                   echo=True)
         outcome.keep(self.record, run.times.get(self.title, {}))
@@ -314,8 +302,8 @@ def _beside(run: Run, name: str, binaries: pathlib.Path,
     tests = shares.timed(_listed([*words, 'list'], f'tests.{name}.'),
                          shares.recorded().get(name, {}))
     # What cannot be listed is told by a run of all.
-    run.tests(name, [*words, 'run', *(_worker_file(
-        name, tests, len(os.sched_getaffinity(0))) if tests else ())],
+    run.tests(name, [*words, 'run', *(shares.worker_file(
+        WORK, name, tests, len(os.sched_getaffinity(0))) if tests else ())],
         stestr(binaries, results, 'last', '--subunit'))
     outcome.keep(name, run.times.get(name, {}))
 
