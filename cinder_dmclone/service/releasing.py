@@ -126,6 +126,11 @@ def _why_needed(service: Service, known: observed.Facts,
         if row.owner == tag.borrower:
             return (f'volume {row.id} is {tag.borrower}: take it back '
                     '("cinder-dmclone recover"), or delete it first')
+        if row.owner == known.here and tag in loans.to_lost_owner(
+                known.stack, row):
+            # The tag is all that tells the node to be the volume again.
+            return (f'volume {row.id} was taken back from {tag.borrower}, and '
+                    'the driver itself ends that')
     exports = known.stack.exports_of(names.loan(known.stack.lv, tag.lv))
     if any(export.sessions for export in exports.values()):
         return f'{tag.node} is logged in to this node, and reads it'

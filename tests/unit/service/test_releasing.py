@@ -236,6 +236,19 @@ class NeededTest(ReleaseTestCase):
         with self.refused('take it back'):
             self.ask()
 
+    def test_what_was_taken_back(self) -> None:
+        """Else its own tag would stay that of an earlier generation."""
+        self.relocated()
+        self.lose(self.b)
+        peers = self.others[0].process.world.peers
+        plan = peers.ask(self.a.name, messages.TakeBack(self.volume, ''))
+        peers.ask(self.a.name, messages.TakeBack(self.volume, plan.record))
+        with self.refused('the driver itself ends that'):
+            self.ask()
+        self.cloud.settle()
+        self.assertEqual(
+            lv_tags.Tags(own=lv_tags.OwnTag(3, self.volume)), self.tags())
+
     def test_no_loan(self) -> None:
         with self.refused('it is lent to nobody'):
             self.ask()
