@@ -8,6 +8,8 @@ changes, and a service that was removed and came back gets another row.
 
 from __future__ import annotations
 
+import math
+import time
 import typing
 
 from cinder.common import constants
@@ -21,6 +23,8 @@ from cinder_dmclone.releases import models
 
 # So many rows are read at once to learn all uuids.
 PAGE = 50
+# So long the names of all nodes are taken to be the same.
+NAMES_SECONDS = 60.0
 
 
 class Services:
@@ -28,6 +32,7 @@ class Services:
 
     def __init__(self) -> None:
         self._uuids: dict[str, str] = {}
+        self._learnt = -math.inf
 
     def get(self, node: NodeName) -> objects.Service | None:
         """A node's volume service as it is now; None if there is none.
@@ -36,7 +41,7 @@ class Services:
         """
         found = self._known(node)
         if found is None:
-            self._uuids = dict(_read_all())
+            self._learn()
             found = self._known(node)
         return found
 
@@ -47,13 +52,22 @@ class Services:
         """
         wanted = list(nodes)
         if not self._uuids.keys() >= set(wanted):
-            self._uuids = dict(_read_all())
+            self._learn()
         return [node for node in wanted if node in self._uuids]
 
     def nodes(self) -> list[NodeName]:
-        """All nodes with a volume service, of whatever backend."""
-        self._uuids = dict(_read_all())
+        """All nodes with a volume service, of whatever backend.
+
+        One that came less than ``NAMES_SECONDS`` ago may be missing: who
+        drains a node asks for each of its volumes.
+        """
+        if time.monotonic() - self._learnt >= NAMES_SECONDS:
+            self._learn()
         return [NodeName(node) for node in self._uuids]
+
+    def _learn(self) -> None:
+        self._uuids = dict(_read_all())
+        self._learnt = time.monotonic()
 
     def _known(self, node: NodeName) -> objects.Service | None:
         uuid = self._uuids.get(node)

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import time
 import typing
+from unittest import mock
 
 import sqlalchemy as sa
 
@@ -71,6 +73,17 @@ class ServicesTest(base.TestCase):
     def test_services_of_other_kinds(self) -> None:
         self.change(binary='cinder-backup')
         self.assertIsNone(self.get('1@x'))
+
+    def test_all_names_are_read_once_a_minute(self) -> None:
+        self.assertEqual(2 * services.PAGE, len(self.services.nodes()))
+        self.db.service('new@x')
+        self.db.statements.clear()
+        self.services.nodes()
+        self.assertEqual([], self.db.statements)
+        with mock.patch.object(
+                time, 'monotonic', return_value=time.monotonic()
+                + services.NAMES_SECONDS):
+            self.assertIn('new@x', self.services.nodes())
 
     def change(self, **values: str) -> None:
         with database.engine().begin() as connection:
