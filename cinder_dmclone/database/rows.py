@@ -200,26 +200,6 @@ class Row(record.Recorded):
                     None)
 
 
-def read(lines: typing.Sequence[typing.Any]) -> Row:
-    """A row of ``volumes``, joined with those of ``volume_attachment``.
-
-    :param lines: one for each attachment; without any, one that has None there
-    """
-    first = lines[0]
-    return Row(
-        id=first.id, host=first.host, name_id=first._name_id,
-        size=first.size, status=first.status,
-        migration_status=first.migration_status,
-        provider_id=first.provider_id, deleted=bool(first.deleted),
-        project=first.project_id,
-        attachments=tuple(
-            read_attachment(line.attachment, line.attach_status,
-                            line.instance_uuid, line.connector,
-                            line.connection_info)
-            for line in lines if line.attachment),
-        multiattach=bool(first.multiattach))
-
-
 def _servers(attachments: typing.Iterable[Attachment]) -> set[str]:
     """Of which servers they are; one that is of none counts by itself."""
     return {found.instance or found.id for found in attachments}

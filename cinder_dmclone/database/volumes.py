@@ -135,18 +135,26 @@ class RowStore:
             found = session.query(
                 volume.id, volume.host, volume._name_id, volume.size,
                 volume.status, volume.migration_status, volume.provider_id,
-                volume.deleted, volume.project_id, volume.multiattach,
-                attachment.id.label('attachment'),
+                volume.deleted, volume.project_id,
+                volume.multiattach).filter(condition).all()
+            attachments = session.query(
+                attachment.volume_id, attachment.id,
                 attachment.attach_status, attachment.instance_uuid,
-                attachment.connector, attachment.connection_info).outerjoin(
-                    attachment, sa.and_(
-                        attachment.volume_id == volume.id,
-                        attachment.deleted == sa.false())).filter(
-                            condition).all()
-        by_volume: dict[str, list[typing.Any]] = {}
-        for line in found:
-            by_volume.setdefault(line.id, []).append(line)
-        return [rows.read(lines) for lines in by_volume.values()]
+                attachment.connector, attachment.connection_info).filter(
+                    attachment.volume_id.in_([row.id for row in found]),
+                    attachment.deleted == sa.false()).all() if found else []
+        by_volume: dict[str, list[rows.Attachment]] = {}
+        for volume_id, *fields in attachments:
+            by_volume.setdefault(volume_id, []).append(
+                rows.read_attachment(*fields))
+        return [rows.Row(
+            id=row.id, host=row.host, name_id=row._name_id,
+            size=row.size, status=row.status,
+            migration_status=row.migration_status,
+            provider_id=row.provider_id, deleted=bool(row.deleted),
+            project=row.project_id,
+            attachments=tuple(by_volume.get(row.id, ())),
+            multiattach=bool(row.multiattach)) for row in found]
 
     def offer(self, row: rows.Row, copy: Location,
               purpose: rows.Purpose) -> rows.Row:

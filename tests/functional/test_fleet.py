@@ -49,8 +49,8 @@ class FleetTest(unittest.TestCase):
         self.look_at_a_node()
         sent = self.fleet.statements()
         # All that there is to be sent is among it.
-        for kind in ('SELECT volumes.', 'SELECT services.',
-                     'SELECT snapshots.',
+        for kind in ('SELECT volumes.', 'SELECT volume_attachment.',
+                     'SELECT services.', 'SELECT snapshots.',
                      'UPDATE snapshots SET provider_id',
                      'UPDATE volumes SET provider_id',
                      'UPDATE volumes SET _name_id', 'INSERT INTO messages',
