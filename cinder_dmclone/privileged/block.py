@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import typing
 
+from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import nodes
 from cinder_dmclone.privileged import process
@@ -55,10 +58,29 @@ def zero(path: str, first: int, size: int, priority: str = '') -> None:
         raise ValueError(f'cannot overwrite {size} bytes at {first}')
     if priority and not PRIORITY.fullmatch(priority):
         raise ValueError(f'{priority!r} is no priority')
-    process.run([*(('ionice', priority) if priority else ()),
-                 'blkdiscard', '--zeroout', f'--step={_STEP}',
-                 f'--offset={first}', f'--length={size}', device(path)],
-                _ZERO_SECONDS)
+    path = device(path)
+    with _claimed(path):
+        # Else it looks for what a tenant may have written there, and ends if
+        # that cannot be read.
+        process.run([*(('ionice', priority) if priority else ()),
+                     'blkdiscard', '--force', '--zeroout', f'--step={_STEP}',
+                     f'--offset={first}', f'--length={size}', path],
+                    _ZERO_SECONDS)
+
+
+@contextlib.contextmanager
+def _claimed(path: str) -> typing.Iterator[None]:
+    """Have a device open for oneself, as who mounts or maps it has."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC)
+    except OSError as error:
+        raise exceptions.CommandFailed(
+            command=f'open {path}', code=error.errno,
+            stderr=error.strerror) from error
+    try:
+        yield
+    finally:
+        os.close(opened)
 
 
 @privileged.context.entrypoint

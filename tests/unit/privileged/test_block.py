@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import errno
 import os
 import pathlib
+import typing
 from unittest import mock
 
 from cinder_dmclone import exceptions
@@ -57,15 +59,37 @@ class BlockTest(test_dm.Case):
         self.fsync.assert_not_called()
         self.run_.assert_not_called()
 
+    def zero(self, *arguments: typing.Any) -> mock.Mock:
+        """Overwrite a part of a device; how it was opened."""
+        with mock.patch.multiple(os, open=mock.DEFAULT,
+                                 close=mock.DEFAULT) as patched:
+            patched['open'].return_value = 7
+            self.run_.side_effect = lambda *words: (
+                patched['close'].assert_not_called())
+            block.zero('/dev/group/lv', *arguments)
+        patched['close'].assert_called_once_with(7)
+        return patched['open']
+
     def test_zero(self) -> None:
-        block.zero('/dev/group/lv', 1 << 30, 4096)
+        self.zero(1 << 30, 4096)
         self.assertEqual(
-            ['blkdiscard', '--zeroout', '--step=1048576',
+            ['blkdiscard', '--force', '--zeroout', '--step=1048576',
              '--offset=1073741824', '--length=4096', '/dev/group/lv'],
             self.run_.call_args.args[0])
 
+    def test_zero_for_oneself(self) -> None:
+        """What is mounted or mapped is not overwritten."""
+        self.zero(0, 4096).assert_called_once_with(
+            '/dev/group/lv', os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC)
+        self.run_.reset_mock()
+        busy = OSError(errno.EBUSY, 'busy')
+        with mock.patch.object(os, 'open', side_effect=busy):
+            self.assertRaises(exceptions.CommandFailed, block.zero,
+                              '/dev/group/lv', 0, 4096)
+        self.run_.assert_not_called()
+
     def test_zero_as_urgently_as_wanted(self) -> None:
-        block.zero('/dev/group/lv', 0, 4096, '-c3')
+        self.zero(0, 4096, '-c3')
         self.assertEqual(['ionice', '-c3', 'blkdiscard'],
                          self.run_.call_args.args[0][:3])
 
