@@ -21,6 +21,7 @@ from oslo_utils import netutils
 from oslo_utils import units as oslo_units
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.host import erasure
 from cinder_dmclone.host import lvm
 from cinder_dmclone.host import thin_pool
 from cinder_dmclone.location import LvUuid
@@ -270,6 +271,9 @@ def _check_settings(host: Host) -> typing.Iterator[str]:
         yield (f'target_prefix = {host.settings.target_prefix} makes names '
                'that LIO and open-iscsi do not agree about: it has to be '
                '"iqn." and lower case letters, digits, ".", "-" and ":".')
+    if not erasure.is_priority(host.settings.ionice):
+        yield (f'volume_clear_ionice = {host.settings.ionice} is no option of '
+               'ionice that says how to run a command, as -c3 is.')
     address = host.settings.portal.rpartition(':')[0].strip('[]')
     if netutils.is_valid_ip(address) and (
             ipaddress.ip_address(address).is_unspecified):

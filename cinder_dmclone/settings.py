@@ -18,7 +18,8 @@ class Settings:
 
     ``budget`` is how long a driver call may take, in seconds; ``max_copies``
     how many LVs of one volume there may be on all nodes; ``serves_the_full``
-    whether a server is served in place to whose node its volume cannot move.
+    whether a server is served in place to whose node its volume cannot move;
+    ``ionice`` an option of that for who overwrites what is deleted, or empty.
     """
 
     node: NodeName
@@ -33,6 +34,7 @@ class Settings:
     serves_the_full: bool
     reserved_percentage: int
     key: bytes = dataclasses.field(repr=False)
+    ionice: str = ''
 
     @property
     def host(self) -> str:

@@ -59,7 +59,8 @@ def make_host(configuration: typing.Any, node: NodeName,
         max_copies=config.dmclone_max_copies,
         serves_the_full=config.dmclone_no_room == 'serve',
         reserved_percentage=config.reserved_percentage,
-        key=_key() if key is None else key)
+        key=_key() if key is None else key,
+        ionice=config.volume_clear_ionice or '')
     meta = config.dmclone_metadata_volume_group
     return Host(
         settings=settings,

@@ -21,6 +21,11 @@ from cinder_dmclone.units import Bytes
 PORTION = 256 * oslo_units.Mi
 
 
+def is_priority(option: str) -> bool:
+    """Whether ``ionice`` can use an option; it can do without."""
+    return not option or bool(block.PRIORITY.fullmatch(option))
+
+
 @dataclasses.dataclass(frozen=True)
 class Eraser:
     """Overwrites devices.
@@ -38,24 +43,25 @@ class Eraser:
     def of(cls, config: typing.Any) -> Eraser:
         """As a backend's section has it.
 
-        :raises InvalidConfigurationValue: if ``ionice`` is given what it
-            cannot use
+        An option that ``ionice`` could not use keeps nothing from coming up
+        at boot; ``preflight`` says it when the service starts.
         """
-        priority = config.volume_clear_ionice or ''
-        if priority and not block.PRIORITY.fullmatch(priority):
-            raise exception.InvalidConfigurationValue(
-                option='volume_clear_ionice', value=priority)
         return cls(config.volume_clear != 'none',
-                   Bytes(config.volume_clear_size * oslo_units.Mi), priority)
+                   Bytes(config.volume_clear_size * oslo_units.Mi),
+                   config.volume_clear_ionice or '')
 
     def __call__(self, path: str, size: Bytes) -> None:
         """Overwrite a device of so many bytes.
 
+        :raises InvalidConfigurationValue: if ``ionice`` cannot use its option
         :raises CommandFailed: also if somebody has it open for himself
         :raises CommandTimeout: if the disk does not answer
         """
-        if self.wanted:
-            end = min(size, self.most or size)
-            for first in range(0, end, PORTION):
-                block.zero(path, first, min(PORTION, end - first),
-                           self.priority)
+        if not self.wanted:
+            return
+        if not is_priority(self.priority):
+            raise exception.InvalidConfigurationValue(
+                option='volume_clear_ionice', value=self.priority)
+        end = min(size, self.most or size)
+        for first in range(0, end, PORTION):
+            block.zero(path, first, min(PORTION, end - first), self.priority)

@@ -33,6 +33,13 @@ class SettingsTest(base.CloudTestCase):
             found, = self.problems(target_prefix=prefix)
             self.assertIn(f'target_prefix = {prefix}', found)
 
+    def test_what_ionice_would_not_take(self) -> None:
+        for option in ('', '-c3', '-n7', '-t'):
+            self.assertEqual([], self.problems(ionice=option))
+        for option in ('3', '-p1', '-h', '-c3 reboot'):
+            found, = self.problems(ionice=option)
+            self.assertIn(f'volume_clear_ionice = {option} ', found)
+
     def test_address_that_is_every_node(self) -> None:
         for address in ('0.0.0.0', '[::]'):
             found, = self.problems(portal=f'{address}:3260')
