@@ -71,10 +71,14 @@ APART = {
 }
 
 
-# Tables instead of figures, and no lab.
-_WITHOUT_LAB: dict[str, Callable[
-    [bool, Callable[[str], None]], profile.Profile | places.Comparison]] = {
-    'statements': profile.measure, 'places': places.measure}
+# Tables instead of figures, and no lab: what is measured, and how.
+_WITHOUT_LAB: dict[str, tuple[str, Callable[
+    [bool, Callable[[str], None]], profile.Profile | places.Comparison]]] = {
+    'statements': ('what is asked of the database of a large fleet',
+                   profile.measure),
+    'places': ('what it takes to share out the room of a node, on one '
+               'database and on a Galera cluster', places.measure),
+}
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -110,13 +114,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
                       help='measure a node that hydrates 100 volumes and '
                       'has lent 100 when their lender dies, and nothing '
                       'else')
-    only.add_argument('--statements', action='store_true',
-                      help='measure what is asked of the database of a '
-                      'large fleet, and nothing else; needs no lab')
-    only.add_argument('--places', action='store_true',
-                      help='measure what it takes to share out the room of '
-                      'a node, on one database and on a Galera cluster, and '
-                      'nothing else; needs no lab')
+    for name, (about, _) in _WITHOUT_LAB.items():
+        only.add_argument(f'--{name}', action='store_true', help='measure '
+                          f'{about}, and nothing else; needs no lab')
     only.add_argument('--scheduling', action='store_true',
                       help='measure what nova-scheduler is given with 1000 '
                       'hosts, and nothing else; needs no lab')
@@ -292,7 +292,7 @@ def _run(args: argparse.Namespace) -> int:
         found = scheduling.measure(install.ensure() / 'bin/python', times)
         _tell(args, found, times)
         return 0
-    for name, measure in _WITHOUT_LAB.items():
+    for name, (_, measure) in _WITHOUT_LAB.items():
         if getattr(args, name):
             _tell_text(args, measure(args.quick, _say))
             return 0

@@ -62,6 +62,14 @@ class Way:
     def _try(self, volume: str) -> Claim | None:
         raise NotImplementedError
 
+    def _wanted(self, volume: str) -> Claim | None:
+        """What was read, and what is to be written; None if it is not free."""
+        old = _read(volume)
+        if _offered(old):
+            return None
+        self.between()
+        return old, _offer(old)
+
 
 def _nothing() -> None:
     pass
@@ -97,13 +105,8 @@ class Swap(Way):
     """Compare-and-swap with the statements of the other ways."""
 
     def _try(self, volume: str) -> Claim | None:
-        old = _repeated(db_api.main_context_manager.reader,
-                        lambda session: _select(session, volume))
-        if _offered(old):
-            return None
-        self.between()
-        new = _offer(old)
-        return (old, new) if self._swap(volume, old, new) else None
+        claim = self._wanted(volume)
+        return claim if claim and self._swap(volume, *claim) else None
 
     def release(self, volume: str, held: str) -> Claim:
         new = _free(held)
@@ -162,12 +165,8 @@ class Locked(Way):
             return self._acquire(volume)
 
     def _acquire(self, volume: str) -> Claim | None:
-        old = _repeated(db_api.main_context_manager.reader,
-                        lambda session: _select(session, volume))
-        if _offered(old):
-            return None
-        self.between()
-        return old, _save(volume, _offer(old))
+        claim = self._wanted(volume)
+        return claim and _save(volume, *claim)
 
     def release(self, volume: str, held: str) -> Claim:
         with self._lock(volume):
@@ -175,9 +174,8 @@ class Locked(Way):
 
     @staticmethod
     def _release(volume: str) -> Claim:
-        old = _repeated(db_api.main_context_manager.reader,
-                        lambda session: _select(session, volume))
-        return old, _save(volume, _free(old))
+        old = _read(volume)
+        return _save(volume, old, _free(old))
 
 
 class Whole(Locked):
@@ -242,10 +240,15 @@ def _repeated(mode: typing.Any, work: Callable[[typing.Any], typing.Any],
                 return work(session)
 
 
-def _save(volume: str, new: str) -> str:
+def _read(volume: str) -> str:
+    return str(_repeated(db_api.main_context_manager.reader,
+                         lambda session: _select(session, volume)))
+
+
+def _save(volume: str, old: str, new: str) -> Claim:
     _repeated(db_api.main_context_manager.writer,
               lambda session: _update(session, volume, new))
-    return new
+    return old, new
 
 
 def _select(session: typing.Any, volume: str, lock: bool = False) -> str:

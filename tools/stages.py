@@ -299,8 +299,9 @@ def _beside(run: Run, name: str, binaries: pathlib.Path,
     # The order of sets is part of a schedule of the simulation.
     words = ['env', 'PYTHONHASHSEED=0', f'PYTHON={python}', *stestr(
         binaries, results, '--test-path', f'tests/{name}')]
-    tests = shares.timed(_listed([*words, 'list'], f'tests.{name}.'),
-                         shares.recorded().get(name, {}))
+    known = shares.recorded().get(name)
+    tests = known and shares.timed(
+        _listed([*words, 'list'], f'tests.{name}.'), known)
     # What cannot be listed is told by a run of all.
     run.tests(name, [*words, 'run', *(shares.worker_file(
         WORK, name, tests, len(os.sched_getaffinity(0))) if tests else ())],
