@@ -148,7 +148,8 @@ class CorruptRecord(DMCloneException):
 class LaterFormat(CorruptRecord):
     message = ("The record %(record)r has format %(format)s, which this "
                "release does not know: a later one wrote it. Upgrade "
-               "cinder-dmclone on this node; nothing is changed until then.")
+               "cinder-dmclone on the node that cannot read it; nothing is "
+               "changed until then.")
 
 
 class CopyUnusable(DMCloneException):
@@ -168,7 +169,7 @@ class DatabaseSilent(DMCloneException):
 
 
 class RowChanged(DMCloneException):
-    message = ("Volume %(volume)s is no longer as this node found it "
+    message = ("Volume %(volume)s is no longer as it was found "
                "(%(step)s): %(reason)s. Try again.")
 
 

@@ -259,6 +259,39 @@ class GiveUpTest(LostTest):
         self.wait_complete(volume)
         self.assertEqual('', image.blocks_difference(at))
 
+    def test_the_lender_comes_back(self) -> None:
+        """What was given up arrives after all, when the operator says so."""
+        volume, image = self.filled(self.node1)
+        at = self.attach_slowly(volume, self.node1, self.node2)
+        image.write(at, 3, 20, BLOCKS // 21)
+        self.assert_hydrating(at)
+        self.give_up_soon(self.node2)
+        self.node1.power_cut()
+        self.wait('node 1 to count as down', lambda: self.told(volume))
+        self.done(volume)
+        last = base.GIB - 4096
+        self.wait('reads to fail', lambda: self.read(at, last, 4096))
+        found = self.decide(volume, '--undo', '--yes')
+        self.assertEqual(1, found.code)
+        self.assertIn('Nothing was changed', said(found))
+        self.assertNotEqual(0, self.read(at, last, 4096))
+        self.node1.start()
+        self.node1.wait_booted()
+        self.start_services(self.node1)
+        # Its return alone changes nothing.
+        self.assertNotEqual(0, self.read(at, last, 4096))
+        plan = self.decide(volume, '--undo')
+        self.assertEqual(0, plan.code, plan.stderr)
+        self.assertIn('which is there again', plan.stdout)
+        self.assertNotEqual(0, self.read(at, last, 4096))
+        found = self.decide(volume, '--undo', '--yes')
+        self.assertEqual(0, found.code, found.stderr)
+        self.wait('the read', lambda: self.read(at, last, 4096) == 0)
+        self.assert_holds(image, at)
+        self.release(at, self.node1)
+        self.wait_complete(volume)
+        self.assert_holds(image, at)
+
     def check(self, at: AttachedVolume, image: base.Image,
               missing: list[tuple[int, int]], region: int) -> None:
         """What has arrived is there, what has not fails; write the last."""

@@ -202,7 +202,7 @@ class RestoredTest(AdoptTestCase):
         with mock.patch.object(volumes.RowStore, 'adopt', late):
             code, _, err = self.call()
         self.assertEqual(1, code)
-        self.assertIn('is no longer as this node found it (adopt)', err)
+        self.assertIn('is no longer as it was found (adopt)', err)
         self.assertEqual(self.a.name, self.cloud.row(self.volume).node)
 
     def test_the_second_of_two_operators(self) -> None:

@@ -248,7 +248,7 @@ class SnapshotTest(test_adopt.AdoptTestCase):
         with mock.patch.object(records.SnapshotStore, 'adopt', late):
             code, _, err = self.call()
         self.assertEqual((1, '0'), (code, self.found().provider_id))
-        self.assertIn('is no longer as this node found it', err)
+        self.assertIn('is no longer as it was found', err)
 
     def test_an_answer_that_is_lost(self) -> None:
         real = records.SnapshotStore._update

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import configparser
 import csv
+import importlib
 import re
 
+from cinder import objects
 from cinder import service
-from cinder.volume import manager
 from oslo_db import options
 from oslo_messaging._drivers import impl_rabbit
 from oslotest import base
@@ -16,6 +17,10 @@ from oslotest import base
 from cinder_dmclone.reconcile import schedule
 from lab import held
 from tests.unit import test_packaging
+
+objects.register_all()
+# It needs them.
+manager = importlib.import_module('cinder.volume.manager')
 
 PAGE = (test_packaging.ROOT / 'doc/source/admin/fleet.rst').read_text()
 SIZES = (100, 300, 1000)

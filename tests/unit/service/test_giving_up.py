@@ -204,6 +204,12 @@ class GiveUpTest(GivenUpTestCase):
         self.assertEqual(1, sum(name.startswith('volume-') for name in
                                 self.b.group.volumes))
 
+    def test_a_lender_that_nobody_has_read_since(self) -> None:
+        """Its path counts as usable until a read fails."""
+        with mock.patch.object(self.cloud, 'lose_paths'):
+            self.lose(self.a)
+        self.assertNotEqual([], self.give().gives_up)
+
     # -- what is not given up -----------------------------------------------
 
     def test_a_lender_that_works(self) -> None:
