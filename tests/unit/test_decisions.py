@@ -94,7 +94,7 @@ class DecisionsTest(test_recovery.LostTestCase):
 
     def test_a_record_that_cannot_be_read(self) -> None:
         self.cloud.db.update(self.volume, provider_id='v2;3')
-        self.assert_refused(2, 'Upgrade cinder-dmclone on this node.*'
+        self.assert_refused(2, 'Upgrade cinder-dmclone on the node.*'
                             'Nothing was changed')
 
     def test_the_service_that_has_to_do_it_is_down(self) -> None:
