@@ -39,6 +39,14 @@ class Mapper(mapper.Mapper):
                 case table.Multipath(path=str(path)):
                     self._check_blocks(name, path)
 
+    def remove(self, name: str) -> None:
+        found = self.mapped.get(name)
+        for other in self.mapped.values():
+            # It would never go: nobody else takes that one away.
+            if found and other.uses(found.devnum):
+                self._node.complain(f'{name} is removed below {other.name}')
+        super().remove(name)
+
     def _check_blocks(self, name: str, devnum: str) -> None:
         """I/O of servers is aligned to the blocks of this node's disks."""
         initiator = self._node.initiator

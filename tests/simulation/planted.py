@@ -155,6 +155,14 @@ def _busy_teardown(host, stack):
         host.dm.message(str(source), 'fail_if_no_path')
 
 
+@bug('a gate stays below which there is nothing any more',
+     (teardown, 'dismantle'), where='story/live chain')
+def _gate_stays(host, stack):
+    host.group.flush()
+    teardown.quiesce(host, stack)
+    teardown._dismantle(host, stack)
+
+
 # -- the reconciler and requests --------------------------------------------
 
 @bug('H22: a front needs an attachment with a connector',
