@@ -77,8 +77,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Run one of the commands; returns its exit status."""
     command = arguments.command
     logging.register_options(CONF)
-    # What is said on the other is for whoever has called this.
-    CONF.set_default('use_stderr', True)
     logging.set_defaults(default_log_levels=[
         *logging.get_default_log_levels(), 'oslo.privsep.daemon=WARN'])
     words = [word for name in arguments.config_file or ()
@@ -87,6 +85,11 @@ def run(arguments: argparse.Namespace) -> int:
         CONF(words, project='cinder', version=version.version_string())
     except cfg.Error as error:
         return fail(str(error))
+    # What is said on the other is for whoever has called this. The logs of
+    # cinder-volume are its user's: one that root made could not be written.
+    for option in 'log_config_append', 'log_dir', 'log_file':
+        CONF.set_override(option, None)
+    CONF.set_override('use_stderr', True)
     logging.setup(CONF, 'cinder')
     objects.register_all()
     priv_context.init(root_helper=shlex.split(utils.get_root_helper()))

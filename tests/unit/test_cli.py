@@ -61,6 +61,14 @@ def activate(world):
 activation.activate = activate
 '''
 
+LOGS = '''
+from oslo_log import log as logging
+from cinder_dmclone.reconcile import activation
+
+activation.activate = lambda world: logging.getLogger('x').warning(
+    'something happened') or {}
+'''
+
 # The first backend has lost its volume group; the second is empty.
 METRICS = '''
 from cinder_dmclone import exceptions
@@ -250,6 +258,19 @@ class CommandLineTest(base.TestCase):
         self.assertIn('"cinder-dmclone deactivate", or another command that '
                       'keeps cinder-volume away, has been at work',
                       done.stderr)
+
+    def test_logs_of_the_service_are_left_alone(self) -> None:
+        """Run by root first, the service's user could not open them."""
+        logs = self.folder()
+        for options in (f'log_dir = {logs}\nlog_file = volume.log\n'
+                        'use_stderr = False',
+                        f'log_config_append = {logs}/missing'):
+            done = self.run_with_config(
+                CONF.replace('[DEFAULT]', f'[DEFAULT]\n{options}'),
+                LOGS + MAIN, 'activate')
+            self.assertEqual((0, []), (done.returncode, os.listdir(logs)),
+                             done.stderr)
+            self.assertIn('something happened', done.stderr)
 
     def test_locks_that_cannot_be_had(self) -> None:
         """Without them cinder-volume might be changing the same volumes."""
