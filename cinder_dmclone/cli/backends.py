@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import shlex
 import sys
@@ -33,6 +34,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
 from cinder_dmclone import locks
 from cinder_dmclone import opts
+from cinder_dmclone.ports import Host
 from cinder_dmclone import preflight
 from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import deactivation
@@ -45,83 +47,128 @@ CONF = cfg.CONF
 # modules are not loaded here.
 SERVICE_OPTS = (cfg.StrOpt('volume_driver'), cfg.StrOpt('backend_host'))
 
-
 # Those that take the locks of cinder-volume.
 _DONE = {'activate': 'activated', 'adopt': 'adopted',
          'deactivate': 'deactivated'}
-_WITH_DATABASE = frozenset(['adopt', 'drain', 'list', 'status',
-                            *decisions.COMMANDS])
+# Those about all backends, and their status if one cannot be looked at.
+_LEFT_OUT = {'activate': 1, 'deactivate': 1, 'drain': 2, 'metrics': 2}
+
+_Made = typing.TypeVar('_Made')
 
 
-def configured(backends: typing.Collection[str]
-               ) -> typing.Iterator[tuple[typing.Any, NodeName]]:
-    """The sections of this node's backends that use this driver.
+class _NoBackend(Exception):
+    """No section of this node's uses this driver."""
 
-    :param backends: sections to take; all of them if empty
+
+def _each(sections: typing.Collection[str],
+          make: typing.Callable[[typing.Any, NodeName], _Made]
+          ) -> tuple[list[_Made], dict[str, str]]:
+    """This node's backends that use this driver.
+
+    One whose options have wrong values does not hide the others.
+
+    :param sections: those to take; all of them if empty
+    :param make: of the options of one, and its name
+    :returns: what was made, and why it could not be, by the backend
     """
     opts.register()
     # The driver's time limits come from rpc_response_timeout, which a
     # service has from its first client.
     CONF.register_opts(dict(messaging_opts.list_opts())[None])
-    for name in backends or CONF.enabled_backends or ():
-        config = configuration.Configuration(
-            [*SERVICE_OPTS, *cinder_driver.volume_opts,
-             *cinder_driver.iser_opts, *opts.all_opts], config_group=name)
-        driver = config.safe_get('volume_driver') or ''
-        if driver.startswith(preflight.DRIVER):
+    made: list[_Made] = []
+    unread: dict[str, str] = {}
+    for name in sections or CONF.enabled_backends or ():
+        node = NodeName(name)
+        try:
+            config = configuration.Configuration(
+                [*SERVICE_OPTS, *cinder_driver.volume_opts,
+                 *cinder_driver.iser_opts, *opts.all_opts], config_group=name)
+            driver = config.safe_get('volume_driver') or ''
+            if not driver.startswith(preflight.DRIVER):
+                continue
             here = config.safe_get('backend_host') or CONF.host
-            yield config, NodeName(f'{here}@{name}')
+            node = NodeName(f'{here}@{name}')
+            made.append(make(config, node))
+        except cfg.Error as error:
+            unread[node] = f'{error}; correct it in cinder.conf'
+    if not made and not unread:
+        raise _NoBackend
+    return made, unread
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one of the commands; returns its exit status."""
-    command = arguments.command
+    try:
+        _configure(arguments.config_file or ())
+        return _run(arguments)
+    except cfg.Error as error:
+        return fail(str(error))
+    except _NoBackend:
+        return fail('no backend in cinder.conf uses this driver', 1)
+
+
+def _configure(files: typing.Iterable[str]) -> None:
+    """Read ``cinder.conf`` as cinder-volume does."""
     logging.register_options(CONF)
     logging.set_defaults(default_log_levels=[
         *logging.get_default_log_levels(), 'oslo.privsep.daemon=WARN'])
-    words = [word for name in arguments.config_file or ()
-             for word in ('--config-file', name)]
-    try:
-        CONF(words, project='cinder', version=version.version_string())
-    except cfg.Error as error:
-        return fail(str(error))
+    words = [word for name in files for word in ('--config-file', name)]
+    CONF(words, project='cinder', version=version.version_string())
     # What is said on the other is for whoever has called this. The logs of
     # cinder-volume are its user's: one that root made could not be written.
     for option in 'log_config_append', 'log_dir', 'log_file':
         CONF.set_override(option, None)
     CONF.set_override('use_stderr', True)
+    # Whoever looks at a screen is told at once that it is away.
+    CONF.set_default('max_retries', 1, 'database')
+    CONF.set_default('retry_interval', 1, 'database')
     logging.setup(CONF, 'cinder')
     objects.register_all()
     priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
-    found = list(configured(arguments.backend or ()))
-    if not found:
-        return fail('no backend in cinder.conf uses this driver', 1)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    command, sections = arguments.command, arguments.backend or ()
     if command in ('check', 'metrics', 'repair-group'):
-        hosts = [wiring.make_host(config, node, key=b'')
-                 for config, node in found]
+        hosts, unread = _each(sections, functools.partial(
+            wiring.make_host, key=b''))
         if command == 'check':
-            return check.run(hosts, SERVICE_OPTS)
-        if command == 'repair-group':
-            _be_the_owner()
-            return repair_group.run(arguments.of, hosts, arguments.yes)
-        # Only this one has to load the library.
-        from cinder_dmclone.cli import metrics
-        return metrics.run(hosts, arguments.file)
+            return check.run(hosts, SERVICE_OPTS, unread)
+        _tell(unread.items())
+        code = _with_hosts(arguments, hosts)
+        return max(code, _LEFT_OUT.get(command, 0)) if unread else code
     try:
-        worlds = [wiring.make_world(config, node) for config, node in found]
+        worlds, unread = _each(sections, wiring.make_world)
     except OSError as error:
         return fail(f'{error.filename}: {error.strerror}; run it as root or '
                     'as the user of cinder-volume')
-    if command in _WITH_DATABASE:
-        # Whoever looks at a screen is told at once that it is away.
-        CONF.set_default('max_retries', 1, 'database')
-        CONF.set_default('retry_interval', 1, 'database')
-        if command in decisions.COMMANDS:
-            return decisions.run(arguments, worlds)
-        if command == 'drain':
-            return drain.run(arguments, worlds)
-        if command != 'adopt':
-            return show.run(command, worlds, arguments.json)
+    _tell(unread.items())
+    if command in ('list', 'status'):
+        return show.run(command, worlds, arguments.json, unread)
+    if not worlds:
+        return 2
+    code = _with_worlds(arguments, worlds)
+    return max(code, _LEFT_OUT.get(command, 0)) if unread else code
+
+
+def _with_hosts(arguments: argparse.Namespace,
+                hosts: typing.Sequence[Host]) -> int:
+    """Run a command that needs nothing but disks and kernel."""
+    if arguments.command == 'repair-group':
+        _be_the_owner()
+        return repair_group.run(arguments.of, hosts, arguments.yes)
+    # Only this one has to load the library.
+    from cinder_dmclone.cli import metrics
+    return metrics.run(hosts, arguments.file)
+
+
+def _with_worlds(arguments: argparse.Namespace,
+                 worlds: typing.Sequence[World]) -> int:
+    command = arguments.command
+    if command in decisions.COMMANDS:
+        return decisions.run(arguments, worlds)
+    if command == 'drain':
+        return drain.run(arguments, worlds)
     try:
         with _locks():
             if command == 'adopt':

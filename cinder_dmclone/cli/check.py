@@ -39,15 +39,17 @@ class CannotTell(Exception):
 
 
 def run(hosts: typing.Iterable[Host],
-        service_opts: typing.Sequence[cfg.Opt]) -> int:
+        service_opts: typing.Sequence[cfg.Opt],
+        unread: typing.Mapping[str, str]) -> int:
     """Print a line for each thing that is missing; returns the exit status.
 
     Lines that begin with "note:" are about what only an operator can decide.
 
     :param hosts: this node's backends
     :param service_opts: see ``preflight.problems``
+    :param unread: those that are none of the hosts, and why
     """
-    missing: list[str] = []
+    missing = _options(unread)
     notes: list[str] = []
     unknown: Exception | None = None
     try:
@@ -72,6 +74,11 @@ def run(hosts: typing.Iterable[Host],
     elif not missing:
         print('Nothing is missing.')
     return 1 if missing else 2 if unknown else 0
+
+
+def _options(unread: typing.Mapping[str, str]) -> list[str]:
+    return [f'Backend {node} cannot be looked at: {why}'
+            for node, why in unread.items()]
 
 
 def _rootwrap() -> typing.Iterator[str]:

@@ -16,13 +16,16 @@ from cinder_dmclone.world import World
 FORMAT = 1
 
 
-def run(command: str, worlds: typing.Sequence[World], as_json: bool) -> int:
+def run(command: str, worlds: typing.Sequence[World], as_json: bool,
+        unread: typing.Mapping[str, str]) -> int:
     """Show what there is; a backend that fails does not hide the others.
 
+    :param unread: backends that cannot be shown, and why, as was told
     :returns: 0, 1 if anything needs a look, 2 if a backend cannot be shown
     """
-    found: list[dict[str, typing.Any]] = []
-    code = 0
+    found: list[dict[str, typing.Any]] = [
+        {'node': node, 'error': why} for node, why in unread.items()]
+    code = 2 if unread else 0
     for world in worlds:
         node = world.settings.node
         try:

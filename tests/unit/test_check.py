@@ -120,7 +120,7 @@ class RunTest(base.CloudTestCase):
               mock.patch.object(check, '_restorers', lambda: []),
               contextlib.redirect_stdout(out),
               contextlib.redirect_stderr(error)):
-            code = check.run(hosts, [])
+            code = check.run(hosts, [], {})
         return code, out.getvalue().splitlines(), error.getvalue()
 
     def test_all_is_well(self) -> None:

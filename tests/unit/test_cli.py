@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import subprocess
@@ -280,3 +281,65 @@ class CommandLineTest(base.TestCase):
         self.assertEqual((1, ''), (done.returncode, done.stdout))
         self.assertIn('nothing was activated', done.stderr)
         self.assertNotIn('Traceback', done.stderr)
+
+
+class WrongOptionsTest(base.TestCase):
+    """The first backend has an option with a value that is none."""
+
+    config = CONF.replace('volume_group = one',
+                          'volume_group = one\ndmclone_max_copies = many')
+    said = 'node1@first: Value for option dmclone_max_copies '
+
+    def call(self, program: str, *words: str,
+             config: str = '') -> tuple[int, str, str]:
+        done = self.run_with_config(config or self.config, program + MAIN,
+                                    *words)
+        self.assertNotIn('Traceback', done.stderr)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_the_others_come_up(self) -> None:
+        code, out, errors = self.call(LOST, 'activate')
+        self.assertEqual((1, 'activated two\n'), (code, out))
+        self.assertTrue(errors.startswith(self.said), errors)
+        self.assertIn('correct it in cinder.conf\n', errors)
+
+    def test_the_others_are_shown(self) -> None:
+        code, out, errors = self.call(PROGRAM.replace(MAIN, ''), 'status',
+                                      '--json')
+        self.assertEqual((2, 1), (code, errors.count(self.said)))
+        first, second = json.loads(out)['backends']
+        self.assertEqual(('node1@first', 'other@second'),
+                         (first['node'], second['node']))
+        self.assertIn('dmclone_max_copies', first['error'])
+        self.assertNotIn('error', second)
+
+    def test_the_others_are_measured(self) -> None:
+        code, out, errors = self.call(METRICS, 'metrics')
+        self.assertEqual((2, 1), (code, errors.count(self.said)))
+        self.assertIn('readable{backend="second",role="data"} 1.0', out)
+
+    def test_what_is_about_one_thing_is_done(self) -> None:
+        for words, code, said in (
+                (('adopt', 'x'), 3, "adopt x ['other@second'] False\n"),
+                (('repair-group', 'vg'), 4, "repair vg ['two'] False\n")):
+            found, out, errors = self.call(ABOUT, *words)
+            self.assertEqual((code, said), (found, out))
+            self.assertTrue(errors.startswith(self.said), errors)
+
+    def test_it_is_what_a_node_lacks(self) -> None:
+        code, out, _ = self.call('', 'check')
+        self.assertEqual(1, code)
+        self.assertIn('Backend node1@first cannot be looked at: Value for '
+                      'option dmclone_max_copies ', out)
+
+    def test_there_is_no_other(self) -> None:
+        for words in ('activate',), ('forget', 'x'), ('drain',):
+            code, out, errors = self.call('', '--backend', 'first', *words)
+            self.assertEqual((2, '', 1),
+                             (code, out, errors.count(self.said)))
+
+    def test_one_of_all_backends(self) -> None:
+        code, out, errors = self.call('', 'activate', config=CONF.replace(
+            '[DEFAULT]', '[DEFAULT]\nlog_color = perhaps'))
+        self.assertEqual((2, ''), (code, out))
+        self.assertIn('Value for option log_color ', errors)

@@ -40,7 +40,7 @@ class MoveSnapshotTest(test_snapshot_moves.MoveTestCase):
         for as_json in False, True:
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
-                code = show.run('list', [self.b.process.world], as_json)
+                code = show.run('list', [self.b.process.world], as_json, {})
             self.assertEqual(0, code)
             if as_json:
                 self.assertEqual([{
@@ -61,7 +61,7 @@ class MoveSnapshotTest(test_snapshot_moves.MoveTestCase):
             self.cloud.db.update_snapshot(self.snapshot, provider_id=record)
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
-                code = show.run('list', [self.b.process.world], False)
+                code = show.run('list', [self.b.process.world], False, {})
             self.assertEqual(1, code)
             self.assertRegex(
                 out.getvalue(), f'{self.snapshot}  -  snapshot of volume '

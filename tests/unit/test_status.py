@@ -131,7 +131,7 @@ class ShowTest(base.CloudTestCase):
         with (contextlib.redirect_stdout(out),
               contextlib.redirect_stderr(errors)):
             code = show.run(command, [node.process.world for node in nodes],
-                            json)
+                            json, {})
         return code, out.getvalue(), errors.getvalue()
 
     def test_nothing_is_on_its_way(self) -> None:
