@@ -28,6 +28,7 @@ from cinder_dmclone.cli import check
 from cinder_dmclone.cli import decisions
 from cinder_dmclone.cli import drain
 from cinder_dmclone.cli.errors import fail
+from cinder_dmclone.cli import helper
 from cinder_dmclone.cli import repair_group
 from cinder_dmclone.cli import show
 from cinder_dmclone import exceptions
@@ -50,6 +51,8 @@ SERVICE_OPTS = (cfg.StrOpt('volume_driver'), cfg.StrOpt('backend_host'))
 # Those that take the locks of cinder-volume.
 _DONE = {'activate': 'activated', 'adopt': 'adopted',
          'deactivate': 'deactivated'}
+# Those that ask the database, and nodes, but neither disks nor the kernel.
+_WITHOUT_HELPER = frozenset(['give-up', 'list', 'move-snapshot', 'recover'])
 # Those about all backends, and their status if one cannot be looked at.
 _LEFT_OUT = {'activate': 1, 'deactivate': 1, 'drain': 2, 'metrics': 2}
 
@@ -101,10 +104,16 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         _configure(arguments.config_file or ())
         return _run(arguments)
-    except cfg.Error as error:
+    except (cfg.Error, helper.NotStarted) as error:
         return fail(str(error))
     except _NoBackend:
         return fail('no backend in cinder.conf uses this driver', 1)
+    except OSError as error:
+        # Files of root the helper opens, in whose errors they are not named.
+        if error.filename is None:
+            raise
+        return fail(f'{error.filename}: {error.strerror}; run it as root or '
+                    'as the user of cinder-volume')
 
 
 def _configure(files: typing.Iterable[str]) -> None:
@@ -135,14 +144,13 @@ def _run(arguments: argparse.Namespace) -> int:
         if command == 'check':
             return check.run(hosts, SERVICE_OPTS, unread)
         _tell(unread.items())
+        helper.start()
         code = _with_hosts(arguments, hosts)
         return max(code, _LEFT_OUT.get(command, 0)) if unread else code
-    try:
-        worlds, unread = _each(sections, wiring.make_world)
-    except OSError as error:
-        return fail(f'{error.filename}: {error.strerror}; run it as root or '
-                    'as the user of cinder-volume')
+    worlds, unread = _each(sections, wiring.make_world)
     _tell(unread.items())
+    if command not in _WITHOUT_HELPER and worlds:
+        helper.start()
     if command in ('list', 'status'):
         return show.run(command, worlds, arguments.json, unread)
     if not worlds:

@@ -15,21 +15,19 @@ import sys
 import typing
 
 from oslo_config import cfg
-from oslo_privsep import daemon
 from oslo_rootwrap import wrapper
 
 from cinder_dmclone.cli.errors import fail
+from cinder_dmclone.cli import helper
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm_filter
 from cinder_dmclone.host import thin_pool
 from cinder_dmclone import preflight
 from cinder_dmclone.ports import Host
-from cinder_dmclone import privileged
 
 CONF = cfg.CONF
 
 _ROOTWRAP = 'cinder-rootwrap'
-_SOCKET = '/tmp/check/privsep.sock'
 # What restores LIO's configuration at boot, by distribution.
 _RESTORERS = ('target.service', 'rtslib-fb-targetctl.service')
 
@@ -54,7 +52,7 @@ def run(hosts: typing.Iterable[Host],
     unknown: Exception | None = None
     try:
         missing += _rootwrap()
-        _start_helper()
+        helper.start()
         for host in hosts:
             missing += preflight.problems(host, service_opts)
             missing += preflight.pool_problems(host)
@@ -62,7 +60,8 @@ def run(hosts: typing.Iterable[Host],
             if host.group.pool:
                 notes += thin_pool.advice()
         notes += [*lvm_filter.advice(), *_restorers()]
-    except (CannotTell, exceptions.DMCloneException) as error:
+    except (CannotTell, helper.NotStarted,
+            exceptions.DMCloneException) as error:
         unknown = error
     # Backends of one node lack the same.
     for line in dict.fromkeys(missing):
@@ -83,7 +82,7 @@ def _options(unread: typing.Mapping[str, str]) -> list[str]:
 
 def _rootwrap() -> typing.Iterator[str]:
     """Ask rootwrap's own code whether it would start the helper."""
-    words = privileged.context.helper_command(_SOCKET)
+    words = helper.command()
     if [os.path.basename(word) for word in words[1:2]] != [_ROOTWRAP]:
         # The operator has a command of another kind.
         return
@@ -109,17 +108,6 @@ def _rootwrap() -> typing.Iterator[str]:
     except wrapper.FilterMatchNotExecutable:
         yield (f'rootwrap does not find {command[0]}: add '
                f'{os.path.dirname(sys.argv[0])} to exec_dirs in {config}.')
-
-
-def _start_helper() -> None:
-    try:
-        privileged.ready()
-    except (daemon.FailedToDropPrivileges, OSError) as error:
-        words = privileged.context.helper_command(_SOCKET)
-        raise CannotTell(
-            f'the privileged helper does not start ({" ".join(words[:4])}: '
-            f'{error}): run this as root, or as the user of cinder-volume, '
-            'whom sudo has to let run that.') from error
 
 
 def _restorers() -> typing.Iterator[str]:

@@ -35,7 +35,13 @@ from cinder_dmclone import cli
 
 sys.exit(cli.main(sys.argv[1:]))
 '''
-PROGRAM = '''
+# As if the privileged helper were started.
+STARTED = '''
+from cinder_dmclone import privileged
+
+privileged.ready = lambda: None
+'''
+SHOWN = '''
 from cinder_dmclone.cli import show
 
 def status(world):
@@ -44,7 +50,7 @@ def status(world):
     return [f'{settings.node} {group} {settings.budget}'], {}, 0
 
 show._READ['status'] = status
-''' + MAIN
+'''
 
 # The first backend has lost its volume group; the second takes a lock.
 LOST = '''
@@ -157,13 +163,13 @@ deactivation.deactivate = lambda world: locks.Presence(
 class CommandLineTest(base.TestCase):
 
     def run_cli(self, *words: str) -> list[str]:
-        done = self.call(PROGRAM, *words, 'status')
+        done = self.call(SHOWN + MAIN, *words, 'status')
         self.assertEqual((0, ''), (done.returncode, done.stderr))
         return done.stdout.splitlines()
 
     def call(self, program: str,
              *words: str) -> subprocess.CompletedProcess[str]:
-        return self.run_with_config(CONF, program, *words)
+        return self.run_with_config(CONF, STARTED + program, *words)
 
     def test_backends_of_this_driver(self) -> None:
         self.assertEqual(['node1@first one 90.0', 'other@second two 90.0'],
@@ -268,7 +274,7 @@ class CommandLineTest(base.TestCase):
                         f'log_config_append = {logs}/missing'):
             done = self.run_with_config(
                 CONF.replace('[DEFAULT]', f'[DEFAULT]\n{options}'),
-                LOGS + MAIN, 'activate')
+                STARTED + LOGS + MAIN, 'activate')
             self.assertEqual((0, []), (done.returncode, os.listdir(logs)),
                              done.stderr)
             self.assertIn('something happened', done.stderr)
@@ -277,7 +283,7 @@ class CommandLineTest(base.TestCase):
         """Without them cinder-volume might be changing the same volumes."""
         done = self.run_with_config(
             CONF + '[coordination]\nbackend_url = file:///proc/x\n',
-            MAIN, 'activate')
+            STARTED + MAIN, 'activate')
         self.assertEqual((1, ''), (done.returncode, done.stdout))
         self.assertIn('nothing was activated', done.stderr)
         self.assertNotIn('Traceback', done.stderr)
@@ -298,14 +304,13 @@ class WrongOptionsTest(base.TestCase):
         return done.returncode, done.stdout, done.stderr
 
     def test_the_others_come_up(self) -> None:
-        code, out, errors = self.call(LOST, 'activate')
+        code, out, errors = self.call(STARTED + LOST, 'activate')
         self.assertEqual((1, 'activated two\n'), (code, out))
         self.assertTrue(errors.startswith(self.said), errors)
         self.assertIn('correct it in cinder.conf\n', errors)
 
     def test_the_others_are_shown(self) -> None:
-        code, out, errors = self.call(PROGRAM.replace(MAIN, ''), 'status',
-                                      '--json')
+        code, out, errors = self.call(STARTED + SHOWN, 'status', '--json')
         self.assertEqual((2, 1), (code, errors.count(self.said)))
         first, second = json.loads(out)['backends']
         self.assertEqual(('node1@first', 'other@second'),
@@ -314,7 +319,7 @@ class WrongOptionsTest(base.TestCase):
         self.assertNotIn('error', second)
 
     def test_the_others_are_measured(self) -> None:
-        code, out, errors = self.call(METRICS, 'metrics')
+        code, out, errors = self.call(STARTED + METRICS, 'metrics')
         self.assertEqual((2, 1), (code, errors.count(self.said)))
         self.assertIn('readable{backend="second",role="data"} 1.0', out)
 
@@ -322,7 +327,7 @@ class WrongOptionsTest(base.TestCase):
         for words, code, said in (
                 (('adopt', 'x'), 3, "adopt x ['other@second'] False\n"),
                 (('repair-group', 'vg'), 4, "repair vg ['two'] False\n")):
-            found, out, errors = self.call(ABOUT, *words)
+            found, out, errors = self.call(STARTED + ABOUT, *words)
             self.assertEqual((code, said), (found, out))
             self.assertTrue(errors.startswith(self.said), errors)
 
@@ -343,3 +348,38 @@ class WrongOptionsTest(base.TestCase):
             '[DEFAULT]', '[DEFAULT]\nlog_color = perhaps'))
         self.assertEqual((2, ''), (code, out))
         self.assertIn('Value for option log_color ', errors)
+
+
+class NotAllowedTest(base.TestCase):
+    """Who runs it may not do what it needs."""
+
+    def assert_refused(self, why: str, config: str, program: str,
+                       *words: str) -> None:
+        done = self.run_with_config(config, program + MAIN, *words)
+        self.assertEqual((2, ''), (done.returncode, done.stdout), done.stderr)
+        self.assertEqual(1, done.stderr.count('cinder-dmclone: '))
+        self.assertRegex(done.stderr, f'(?m)^cinder-dmclone: {why}')
+        self.assertNotIn('Traceback', done.stderr)
+
+    def test_the_privileged_helper_does_not_start(self) -> None:
+        for words in (('activate',), ('forget', 'x'), ('metrics',),
+                      ('repair-group', 'one'), ('status',)):
+            self.assert_refused(
+                r'the privileged helper does not start \(false ',
+                f'{CONF}[cinder_dmclone_privileged]\n'
+                'helper_command = false\n', '', *words)
+
+    def test_a_file_that_may_not_be_opened(self) -> None:
+        program = STARTED + '''
+import os
+
+def forbidden(path, *rest):
+    raise PermissionError(13, 'Permission denied', path)
+
+os.open = forbidden
+'''
+        for words, name in ((('activate',), 'dmclone.key'),
+                            (('repair-group', 'one'), 'node1@first.lock')):
+            self.assert_refused(
+                f'/.*{name}.*: Permission denied; run it as root or as the '
+                'user of cinder-volume$', CONF, program, *words)

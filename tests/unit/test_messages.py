@@ -18,7 +18,8 @@ LOG_PAGE = ROOT / 'doc/source/admin/log.rst'
 # Where its lines come from: all functions of a file, or some.
 SOURCES: dict[str, set[str]] = {
     'preflight.py': set(),
-    'cli/check.py': {'_options', '_rootwrap', '_start_helper', '_restorers'},
+    'cli/check.py': {'_options', '_rootwrap', '_restorers'},
+    'cli/helper.py': {'start'},
     'host/lvm_filter.py': {'advice'},
     'host/thin_pool.py': {'advice'},
     'host/iscsi/targets.py': {'check'},
