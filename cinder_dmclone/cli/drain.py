@@ -26,6 +26,7 @@ from cinder_dmclone.world import World
 SECONDS = 5.0
 # How often a volume is tried that no node has taken in.
 TRIES = 3
+_AGAIN = 'run it again, what has moved is not here any more'
 
 
 def run(arguments: argparse.Namespace, worlds: typing.Sequence[World]) -> int:
@@ -33,20 +34,35 @@ def run(arguments: argparse.Namespace, worlds: typing.Sequence[World]) -> int:
 
     :returns: 0, 1 if something stays, 2 if it could not be done or told
     """
-    code = 0
-    for world in worlds:
-        try:
-            decisions.require_up(world, world.settings.node)
-            items = remains.look(world)
-        except decisions.FAILURES as error:
-            return fail(f'{decisions.said(error)}. {decisions.UNCHANGED}')
-        _tell_plan(world, items, arguments.parallel)
-        if arguments.yes:
-            code = max(code, _carry_out(
-                Drain(world, _movable(items), arguments.parallel)))
-    if not arguments.yes:
+    try:
+        codes = [_drain(world, arguments) for world in worlds]
+    except KeyboardInterrupt:
+        return fail('stopped' + (f'; {_AGAIN}' if arguments.yes
+                                 else f'. {decisions.UNCHANGED}'))
+    if not arguments.yes and not all(codes):
         print(f'{decisions.UNCHANGED} With --yes it is done.')
-    return code
+    return max(codes)
+
+
+def _drain(world: World, arguments: argparse.Namespace) -> int:
+    """One backend; what fails does not keep the command from the others."""
+    node = world.settings.node
+    try:
+        decisions.require_up(world, node)
+        items = remains.look(world)
+    except decisions.FAILURES as error:
+        return fail(f'{decisions.said(error)}. Nothing was changed on '
+                    f'{node}.')
+    _tell_plan(world, items, arguments.parallel)
+    if not arguments.yes:
+        return 0
+    drain = Drain(world, _movable(items), arguments.parallel)
+    try:
+        left = drain.run()
+    except decisions.FAILURES as error:
+        return fail(f'{decisions.said(error)}; {_AGAIN}')
+    _tell_end(node, left)
+    return int(bool(left))
 
 
 def _movable(items: typing.Iterable[Item]) -> set[str]:
@@ -75,18 +91,6 @@ def _tell_plan(world: World, items: list[Item], parallel: int) -> None:
 def _line(item: Item) -> str:
     verb = 'waits' if item.fate is Fate.WAITS else 'stays'
     return f'{verb}: {item.what}: {item.why}'
-
-
-def _carry_out(drain: Drain) -> int:
-    again = 'run it again, what has moved is not here any more'
-    try:
-        left = drain.run()
-    except KeyboardInterrupt:
-        return fail(f'stopped; {again}')
-    except decisions.FAILURES as error:
-        return fail(f'{decisions.said(error)}; {again}')
-    _tell_end(drain.node, left)
-    return int(bool(left))
 
 
 def _tell_end(node: NodeName, left: list[Item]) -> None:

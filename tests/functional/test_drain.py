@@ -102,7 +102,7 @@ class DrainTest(DrainTestCase):
         found = self.node1.volume.cli('drain', '--yes', check=False)
         self.assertEqual((2, ''), (found.code, found.stdout))
         self.assertIn('cinder-volume of node1@dmclone, which has to do it, is '
-                      'down: start it. Nothing was changed.',
+                      'down: start it. Nothing was changed on node1@dmclone.',
                       test_recovery.said(found))
         self.assertEqual('node1', self.row(volume).node)
 

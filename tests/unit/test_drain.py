@@ -64,13 +64,15 @@ class DrainTestCase(operators.OperatorTestCase):
             self.assertLess(len(self.readers), LOOKS)
             self.cloud.tick()
 
-    def call(self, yes: bool = True, parallel: int = 2
+    def call(self, yes: bool = True, parallel: int = 2,
+             backends: typing.Sequence[cloud.Node] = ()
              ) -> tuple[int, list[str], str]:
         out, err = io.StringIO(), io.StringIO()
         arguments = argparse.Namespace(command='drain', yes=yes,
                                        parallel=parallel)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = drain.run(arguments, [self.a.process.world])
+            code = drain.run(arguments, [
+                node.process.world for node in backends or [self.a]])
         return code, out.getvalue().splitlines(), err.getvalue()
 
     def stays(self) -> dict[str, str]:

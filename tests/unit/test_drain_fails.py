@@ -41,14 +41,15 @@ class RefusedTest(test_drain.DrainTestCase):
     def test_the_service_is_down(self) -> None:
         with mock.patch.object(ports.Peers, 'is_up', return_value=False):
             self.assert_refused('cinder-volume of a@dmclone, which has to do '
-                                'it, is down: start it. Nothing was changed.')
+                                'it, is down: start it. Nothing was changed '
+                                'on a@dmclone.')
 
     def test_the_database_is_away(self) -> None:
         with self.cloud.db.away():
             code, lines, err = self.call()
         self.assertEqual((2, []), (code, lines))
         self.assertRegex(err, '^cinder-dmclone: the database does not answer:'
-                         '.*Nothing was changed.\n$')
+                         '.*Nothing was changed on a@dmclone.\n$')
 
     def test_the_database_goes_away(self) -> None:
         away = contextlib.ExitStack()
@@ -94,6 +95,60 @@ class RefusedTest(test_drain.DrainTestCase):
         self.assertEqual(('in-use', None), (
             self.cloud.row(self.volume).status,
             self.cloud.row(self.volume).migration_status))
+
+
+class BackendsTest(test_drain.DrainTestCase):
+    """a and b are two backends of the node that is drained."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.change_services('b@', disabled=True)
+        self.other = self.cloud.create(self.b)
+
+    def drain(self, yes: bool = True) -> tuple[int, list[str], str]:
+        return self.call(yes, backends=[self.a, self.b])
+
+    def nodes(self) -> tuple[str, str]:
+        """Where the volume of either is now."""
+        return (self.cloud.row(self.volume).node,
+                self.cloud.row(self.other).node)
+
+    def test_one_that_fails_does_not_keep_the_other(self) -> None:
+        for down, left in (('a@dmclone', ('a@dmclone', 'c@dmclone')),
+                           ('b@dmclone', ('c@dmclone', 'c@dmclone'))):
+            self.down = {down}
+            code, _, err = self.drain()
+            self.assertEqual((2, left), (code, self.nodes()))
+            self.assertEqual(
+                f'cinder-dmclone: cinder-volume of {down}, which has to do '
+                f'it, is down: start it. Nothing was changed on {down}.\n',
+                err)
+
+    def test_a_plan_without_one_of_them(self) -> None:
+        self.down = {'a@dmclone'}
+        code, lines, _ = self.drain(yes=False)
+        self.assertEqual(2, code)
+        self.assertEqual('Nothing was changed. With --yes it is done.',
+                         lines[-1])
+        self.down = {'a@dmclone', 'b@dmclone'}
+        self.assertEqual((2, []), self.drain(yes=False)[:2])
+
+    def test_stopped(self) -> None:
+        """The other backend is not begun with."""
+        self.enterContext(mock.patch.object(
+            self.cloud.clock, 'sleep', side_effect=KeyboardInterrupt))
+        code, _, err = self.drain()
+        self.assertEqual(
+            (2, 'cinder-dmclone: stopped; run it again, what has moved is '
+             'not here any more\n'), (code, err))
+        self.assertEqual(('c@dmclone', 'b@dmclone'), self.nodes())
+
+    def test_stopped_before_anything_was_done(self) -> None:
+        with mock.patch.object(remains, 'look',
+                               side_effect=KeyboardInterrupt):
+            self.assertEqual(
+                (2, [], 'cinder-dmclone: stopped. Nothing was changed.\n'),
+                self.drain(yes=False))
 
 
 class SilentTest(test_drain.DrainTestCase):
