@@ -86,7 +86,7 @@ def run(lv: LvUuid, worlds: typing.Sequence[World], yes: bool) -> int:
                     f'another command does: stop it first. '
                     f'{decisions.UNCHANGED}', 1)
     except _FAILURES as error:
-        return fail(f'{decisions.said(error).rstrip(".")}. {otherwise}')
+        return fail(f'{decisions.said(error)}. {otherwise}')
     print('Done. Start cinder-volume when the rows of all volumes are right.')
     return 0
 

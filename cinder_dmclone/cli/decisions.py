@@ -85,8 +85,8 @@ def _carry_out(world: World, node: NodeName,
     except exceptions.PeerRefused as error:
         return fail(error.msg, 1)
     except exceptions.PeerUnreachable as error:
-        return fail(f'{error}. Whether it was done is not known: run the '
-                    'command again')
+        return fail(f'{said(error)}. Whether it was done is not known: run '
+                    'the command again')
     begun = isinstance(request, MoveSnapshot) and (
         request.peer != node)
     print('Begun: "cinder-dmclone status" there shows how far it is.'
@@ -175,11 +175,20 @@ def _wait_again(arguments: argparse.Namespace,
 
 
 def with_lv(lv: LvUuid, worlds: typing.Sequence[World]) -> World:
-    """The backend of this node that has an LV."""
+    """The backend of this node that has an LV.
+
+    :raises CannotAsk: if none has; it names the groups that may have it
+    """
+    name = names.data_lv(lv)
+    unread: list[str] = []
     for world in worlds:
-        if names.data_lv(lv) in world.host.group.report().lvs:
-            return world
-    raise CannotAsk(f'this node has no LV {names.data_lv(lv)}')
+        try:
+            if name in world.host.group.report().lvs:
+                return world
+        except exceptions.DMCloneException as error:
+            unread.append(f'{world.settings.node}: {said(error)}')
+    raise CannotAsk(f'this node has no LV {name}' + (
+        f' that can be read: {"; ".join(unread)}' if unread else ''))
 
 
 _Find = typing.Callable[[argparse.Namespace, typing.Sequence[World]], _Asked]
@@ -232,4 +241,4 @@ def said(error: Exception) -> str:
         why, *_ = str(getattr(error, 'kwargs', {}).get(
             'reason', error)).splitlines()
         return f'the database does not answer: {why}'
-    return str(error)
+    return str(error).rstrip('.')

@@ -94,8 +94,8 @@ class DecisionsTest(test_recovery.LostTestCase):
 
     def test_a_record_that_cannot_be_read(self) -> None:
         self.cloud.db.update(self.volume, provider_id='v2;3')
-        self.assert_refused(2, 'Upgrade cinder-dmclone on the node.*'
-                            'Nothing was changed')
+        self.assert_refused(2, 'Upgrade cinder-dmclone on the node that '
+                            r'cannot read it[^.]*\. Nothing was changed')
 
     def test_the_service_that_has_to_do_it_is_down(self) -> None:
         self.lose(self.a)
@@ -240,12 +240,13 @@ class ForgetTest(base.CloudTestCase):
         self.enterContext(mock.patch.object(rpc, 'initialized',
                                             return_value=True))
 
-    def call(self, lv: str, node: cloud.Node,
+    def call(self, lv: str, *backends: cloud.Node,
              yes: bool = True) -> tuple[int, str, str]:
         out, err = io.StringIO(), io.StringIO()
         arguments = argparse.Namespace(command='forget', of=lv, yes=yes)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = decisions.run(arguments, [node.process.world])
+            code = decisions.run(arguments, [
+                node.process.world for node in backends])
         return code, out.getvalue(), err.getvalue()
 
     def test_told_and_done(self) -> None:
@@ -281,6 +282,18 @@ class ForgetTest(base.CloudTestCase):
         code, out, err = self.call(self.stray_lv, self.a)
         self.assertEqual((2, ''), (code, out))
         self.assertRegex(err, '^cinder-dmclone: .*not found.*\n$')
+
+    def test_the_group_of_another_backend_cannot_be_read(self) -> None:
+        """It is told only if the LV may be there."""
+        self.b.group.lost = True
+        code, out, err = self.call(self.stray_lv, self.b, self.a)
+        self.assertEqual((0, 'Done.', ''),
+                         (code, out.splitlines()[-1], err))
+        code, out, err = self.call('x', self.b, self.a)
+        self.assertEqual((2, ''), (code, out))
+        self.assertRegex(
+            err, '^cinder-dmclone: this node has no LV volume-x that can be '
+            r'read: b@dmclone: .*not found[^.]*\. Nothing was changed.\n$')
 
     def test_the_service_is_down(self) -> None:
         with mock.patch.object(ports.Peers, 'is_up', return_value=False):
