@@ -7,8 +7,11 @@ import pathlib
 import tempfile
 import unittest
 
+import yaml
+
 from tests.tempest import chosen
 from tests.tempest import settings
+from tests.unit import test_packaging
 
 
 class Samples:
@@ -108,6 +111,16 @@ class ReadTest(unittest.TestCase):
     def test_the_lists_that_are_used(self) -> None:
         self.assertTrue(chosen.read(chosen.DRIVER))
         chosen.read(chosen.EXCLUDED)
+
+    def test_zuul_leaves_out_the_same(self) -> None:
+        jobs = [part['job'] for part in yaml.safe_load(
+            (test_packaging.ROOT / '.zuul.yaml').read_text())
+            if 'job' in part]
+        self.assertTrue(jobs)
+        for job in jobs:
+            self.assertEqual(
+                '|'.join(chosen.read(chosen.EXCLUDED)),
+                job['vars'].get('tempest_exclude_regex', ''), job['name'])
 
 
 class SettingsTest(unittest.TestCase):
