@@ -29,7 +29,8 @@ PAGE = (ROOT / 'doc/source/admin/monitoring.rst').read_text()
 ITS_OWN = {'instance', 'job'}
 _METRIC = re.compile(rf'\b{collector.PREFIX}(\w+)')
 # Where a query or a text has names of labels.
-_LABELS = (re.compile(r'\bby \(([^)]*)\)'), re.compile(r'\$labels\.(\w+)'),
+_LABELS = (re.compile(r'\b(?:by|on) \(([^)]*)\)'),
+           re.compile(r'\$labels\.(\w+)'),
            re.compile(r'(?<!\{)\{(\w+)=~?'),
            re.compile(r'\{\{(\w+)\}\}'))
 
@@ -64,6 +65,13 @@ def labels_of(*texts: str) -> set[str]:
             for label in re.findall(r'\w+', group)}
 
 
+def labels_in(query: str) -> set[str]:
+    """The labels that all metrics of a query have."""
+    return set.intersection(*(
+        {'backend', *collector.METRICS[metric][1]}
+        for metric in _METRIC.findall(query))) | ITS_OWN
+
+
 class UseTest(base.TestCase):
 
     def test_what_is_used_is_told_with_these_labels(self) -> None:
@@ -75,15 +83,19 @@ class UseTest(base.TestCase):
             else:
                 self.assertLessEqual(metrics, collector.METRICS.keys(), name)
                 self.assertTrue(metrics, name)
-                told = set.intersection(*(
-                    {'backend', *collector.METRICS[metric][1]}
-                    for metric in metrics)) | ITS_OWN
+                # What follows takes rows away, and leaves no label.
+                shown, _, without = query.partition(' unless ')
+                told = labels_in(shown)
+                self.assertLessEqual(labels_of(without),
+                                     told & labels_in(query), name)
+                query = shown
             self.assertLessEqual(labels_of(query, text), told, name)
 
     def test_labels_are_found(self) -> None:
         """Otherwise the test above could not fail."""
-        self.assertEqual({'a', 'b', 'c', 'd', 'e'}, labels_of(
-            'sum by (a, b) (x{c=~"$node"})', '{{d}} {{ $labels.e }}'))
+        self.assertEqual({'a', 'b', 'c', 'd', 'e', 'f'}, labels_of(
+            'sum by (a, b) (x{c=~"$node"}) unless on (f) y',
+            '{{d}} {{ $labels.e }}'))
 
     def test_what_is_told_is_used(self) -> None:
         queries = ' '.join(query for query, _ in uses().values())
