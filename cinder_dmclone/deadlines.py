@@ -20,6 +20,8 @@ long kernel, iscsid, LVM and udev take is told where they are asked
      |   +- 10  QUERY                a node that asks another a question, or
      |   |                           several at once
      |   +- 10  HYDRATES             a second server, for what hydrates
+     |   +- 15  PORTION              an operator's command, for an erasure that
+     |   |                           it stops
      |   +-  5  ROW                  a change, for a row that another
      |   |                           transaction has locked
      |   +-  5  SETTLE               a change whose answer was lost
@@ -47,6 +49,7 @@ HYDRATES_PART = 10 / 45
 LOGIN_SECONDS = 15.0
 HOLES_SECONDS = 3.0
 ROOM_SECONDS = 10.0
+PORTION_SECONDS = 15.0
 LOCK_SECONDS = 5.0
 ROW_SECONDS = 5.0
 SETTLE_SECONDS = 5.0

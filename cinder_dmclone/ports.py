@@ -19,7 +19,7 @@ class Host:
     """The disks, the kernel and the iSCSI daemons of this node.
 
     :ivar erase: overwrites the device at a path, of so many bytes, as the
-        operator wants it
+        operator wants it, and as long as a function says so
     """
 
     settings: Settings
@@ -28,4 +28,4 @@ class Host:
     dm: DeviceMapper
     targets: Targets
     initiator: Initiator
-    erase: typing.Callable[[str, Bytes], None]
+    erase: typing.Callable[[str, Bytes, typing.Callable[[], bool]], None]

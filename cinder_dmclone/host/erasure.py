@@ -50,8 +50,11 @@ class Eraser:
                    Bytes(config.volume_clear_size * oslo_units.Mi),
                    config.volume_clear_ionice or '')
 
-    def __call__(self, path: str, size: Bytes) -> None:
+    def __call__(self, path: str, size: Bytes,
+                 goes_on: typing.Callable[[], bool]) -> None:
         """Overwrite a device of so many bytes.
+
+        :param goes_on: asked before each portion; no more follow if it denies
 
         :raises InvalidConfigurationValue: if ``ionice`` cannot use its option
         :raises CommandFailed: also if somebody has it open for himself
@@ -64,4 +67,6 @@ class Eraser:
                 option='volume_clear_ionice', value=self.priority)
         end = min(size, self.most or size)
         for first in range(0, end, PORTION):
+            if not goes_on():
+                break
             block.zero(path, first, min(PORTION, end - first), self.priority)

@@ -27,6 +27,7 @@ from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
+from cinder_dmclone.reconcile import erasures
 from cinder_dmclone.reconcile import hindrances
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import pace
@@ -77,6 +78,7 @@ class Reconciler:
         self._reader = reader.Reader(world)
         self._everything_at = math.inf
         self._pace = pace.Pace(world.host, world.clock)
+        self.erasures = erasures.Erasures(world)
 
     # -- the thread ---------------------------------------------------------
 
@@ -375,9 +377,10 @@ class Reconciler:
         """Erase and delete an LV that was stripped.
 
         The erasure takes long and is done without the lock; whether the LV
-        may go is decided once more after it.
+        may go is decided again meanwhile, and after it.
         """
-        teardown.erase(self._world.host, inspect.refresh(self._world.host, lv))
+        self.erasures.erase(lv, lambda: self._decide_now(
+            lv, volume, answers)[0].step in actions.REMOVALS)
         with self._world.locks.volume(volume, deadlines.LOCK_SECONDS):
             decision, known = self._decide_now(lv, volume, answers)
             if decision.step in actions.REMOVALS:

@@ -47,9 +47,14 @@ def undo(service: Service, request: messages.Undo) -> messages.Plan:
             if request.record != plan.record:
                 raise _refusal(service, request.lv, 'it is not as it was when '
                                'that was agreed to')
-            service.host.group.retag(names.data_lv(request.lv),
-                                     remove=map(lv_tags.print_tag, found))
-            service.host.group.flush()
+            with service.loop.erasures.halt(request.lv) as halted:
+                if not halted:
+                    raise _refusal(service, request.lv, 'it is being '
+                                   'overwritten, and its disk is slow: try '
+                                   'again')
+                service.host.group.retag(names.data_lv(request.lv),
+                                         remove=map(lv_tags.print_tag, found))
+                service.host.group.flush()
     service.loop.enqueue(request.lv)
     return plan
 

@@ -148,20 +148,22 @@ def condemn(host: Host, stack: Stack) -> None:
         host.group.flush()
 
 
-def erase(host: Host, stack: Stack) -> None:
+def erase(host: Host, stack: Stack,
+          goes_on: typing.Callable[[], bool]) -> None:
     """Overwrite the data as the operator's ``volume_clear`` says.
 
     Those of a thin LV nobody can read when it is gone: its pool writes zeros
     before it gives a block away. To overwrite it would take of the pool what
     it never had.
 
+    :param goes_on: asked again and again; who denies it ends it before long
     :raises DeviceBusy: if somebody has it open: it could not be removed, and
         would be overwritten again with each try
     """
     if stack.data and not stack.data.pool:
         if stack.data.devnum and host.dm.open_count(stack.data.devnum):
             raise exceptions.DeviceBusy(device=stack.data.path)
-        host.erase(stack.data.path, stack.data.size)
+        host.erase(stack.data.path, stack.data.size, goes_on)
 
 
 def teardown(host: Host, stack: Stack) -> None:

@@ -53,7 +53,8 @@ def host(address: str) -> Host:
             key=KEY.read_bytes()),
         group=group, meta_group=group, dm=device.DeviceMapper(),
         targets=targets.Targets(address, 3260),
-        initiator=initiator.Initiator(), erase=lambda path, size: None)
+        initiator=initiator.Initiator(),
+        erase=lambda path, size, goes_on: None)
 
 
 class Move:

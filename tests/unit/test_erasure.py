@@ -23,8 +23,9 @@ PATH = '/dev/group/lv'
 
 class ErasureTest(base.TestCase):
 
-    def erased(self, mib: int, **options: typing.Any
-               ) -> list[tuple[typing.Any, ...]]:
+    def erased(self, mib: int,
+               goes_on: typing.Callable[[], bool] = lambda: True,
+               **options: typing.Any) -> list[tuple[typing.Any, ...]]:
         """How an LV of so many MiB is overwritten."""
         config = configuration.Configuration(driver.volume_opts,
                                              config_group=SECTION)
@@ -32,7 +33,7 @@ class ErasureTest(base.TestCase):
             cfg.CONF.set_override(name, value, group=SECTION)
             self.addCleanup(cfg.CONF.clear_override, name, group=SECTION)
         with mock.patch.object(block, 'zero') as zero:
-            erasure.Eraser.of(config)(PATH, units.Bytes(mib * MIB))
+            erasure.Eraser.of(config)(PATH, units.Bytes(mib * MIB), goes_on)
         return [call.args for call in zero.mock_calls]
 
     def test_the_whole_of_it_by_default(self) -> None:
@@ -48,6 +49,11 @@ class ErasureTest(base.TestCase):
     def test_no_more_than_there_is(self) -> None:
         self.assertEqual([(PATH, 0, 3 * MIB, '')],
                          self.erased(3, volume_clear_size=4))
+
+    def test_until_it_is_stopped(self) -> None:
+        answers = iter((True, False))
+        self.assertEqual([(PATH, 0, 256 * MIB, '')],
+                         self.erased(516, lambda: next(answers)))
 
     def test_not_at_all(self) -> None:
         self.assertEqual([], self.erased(3, volume_clear='none'))

@@ -88,7 +88,8 @@ class FormTest(ThinCase):
             teardown.condemn(host, stack)
             self.assertEqual(bool(count), bool(
                 inspect.refresh(host, stack.lv).tags.erased))
-            teardown.erase(dataclasses.replace(host, erase=erase), stack)
+            teardown.erase(dataclasses.replace(host, erase=erase), stack,
+                           lambda: True)
             self.assertEqual(count, erase.call_count)
 
     def test_an_lv_keeps_its_form(self) -> None:

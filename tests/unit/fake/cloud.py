@@ -36,6 +36,8 @@ from tests.unit.fake import ports
 from tests.unit.fake import storage
 
 BACKEND = 'dmclone'
+# For each region that is overwritten.
+PORTION_SECONDS = 2.0
 POOL = 'pool'
 
 
@@ -173,12 +175,16 @@ class Node:
         self._numbers += 1
         return f'{major}:{self._numbers}'
 
-    def erase(self, path: str, size: units.Bytes) -> None:
+    def erase(self, path: str, size: units.Bytes,
+              goes_on: typing.Callable[[], bool]) -> None:
         name = path.rpartition('/')[2]
         self.erased.append(name)
         lv = self.group.volumes[name]
-        lv.blocks = dict.fromkeys(range(size // storage.REGION),
-                                  storage.ZEROS)
+        for region in range(size // storage.REGION):
+            if not goes_on():
+                break
+            lv.blocks[region] = storage.ZEROS
+            self.cloud.clock.sleep(PORTION_SECONDS)
         lv.flush()
 
     def complain(self, text: str) -> None:

@@ -17,6 +17,7 @@ from cinder_dmclone.stack import lv_tags
 from tests.unit.fake import cloud
 from tests.unit.fake import mapped
 from tests.unit.fake import ports
+from tests.unit.fake import storage
 from tests.unit.service import operators
 from tests.unit.service import test_forgetting
 from tests.unit.service import test_giving_up
@@ -112,6 +113,33 @@ class ErasedTest(UndoTestCase):
         self.assertIn('compare it with a backup', plan.gives_up[0])
         self.undo(self.a, self.lv, plan.record)
         self.cloud.attach(self.volume, self.a)
+
+    def test_an_erasure_ends_when_the_row_names_it_again(self) -> None:
+        """Before, who does not want it must wait; nothing is undone then."""
+        lv = self.a.group.volumes[names.data_lv(self.lv)]
+        lv.blocks = dict.fromkeys(range(lv.size // storage.REGION), 'data')
+        tags, refused = set(lv.tags), []
+
+        def restored(seconds: float) -> None:
+            self.cloud.clock.now += seconds
+            if self.cloud.row(self.volume).deleted:
+                self.cloud.db.purge(models.Volume, self.volume)
+                self.cloud.db.volume(
+                    self.volume, f'{self.a.name}#pool', status='available',
+                    provider_id='1')
+                with self.assertRaisesRegex(
+                        exceptions.PeerRefused,
+                        'it is being overwritten, and its disk is slow'):
+                    self.undo(self.a, self.lv, self.undo(
+                        self.a, self.lv).record)
+                refused.append(lv.tags == tags)
+        with mock.patch.object(self.cloud.clock, 'sleep', restored):
+            self.a.start()
+        self.assertEqual([True], refused)
+        self.assertEqual(1, list(lv.blocks.values()).count(storage.ZEROS))
+        self.undo(self.a, self.lv, self.undo(self.a, self.lv).record)
+        self.cloud.attach(self.volume, self.a)
+        self.assertIn('data', lv.blocks.values())
 
 
 class ForgottenTest(UndoTestCase):
