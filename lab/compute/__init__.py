@@ -8,8 +8,8 @@
         print(lab.console(server))
 
 nova-api, nova-conductor, nova-scheduler and Placement run on the machine
-itself, beside Cinder; a stub answers for Neutron, and nobody for Glance, so
-servers have no network and no image.
+itself, beside Cinder and Glance; a stub answers for Neutron, so servers have
+no network.
 Each node runs libvirtd, QEMU without KVM and nova-compute
 (``node.compute``).
 """

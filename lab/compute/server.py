@@ -186,9 +186,12 @@ class Server:
                 for text in [*found, *self.report['findings']]]
 
     def device(self, volume: str) -> str:
-        """What it opens on its node."""
-        front = look.front(self.node.name, self.row(volume)[0])
-        return f'/dev/mapper/{front}'
+        """What it opens on its node; the name may be of a former LV."""
+        (path,), = self._lab.sql(
+            "select json_value(connection_info, '$.device_path') "
+            f"from volume_attachment where volume_id = '{volume}' and "
+            f"not deleted and attached_host = '{self.node.name}'")
+        return str(path)
 
     @contextlib.contextmanager
     def _record(self) -> Iterator[pathlib.Path]:

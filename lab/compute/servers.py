@@ -53,9 +53,15 @@ class Servers(Api):
         """
         root = {'boot_index': 0, 'uuid': volume, 'source_type': 'volume',
                 'destination_type': 'volume'}
-        body = {'name': 'server', 'imageRef': '', 'flavorRef': FLAVOR,
+        return self.ask_server_of('', root, *disks, **more)
+
+    def ask_server_of(self, image: str, *disks: dict[str, Any],
+                      **more: Any) -> str:
+        """Have a server made whose disks an image names, or ``disks``."""
+        body = {'name': 'server', 'imageRef': image, 'flavorRef': FLAVOR,
                 'networks': 'none',
-                'block_device_mapping_v2': [root, *disks], **more}
+                **({'block_device_mapping_v2': disks} if disks else {}),
+                **more}
         made = self.nova('POST', '/servers', {'server': body})
         return str(made['server']['id'])
 
