@@ -47,6 +47,11 @@ class Listener(PythonService):
 
     name = 'listener'
 
+    def prepare(self) -> None:
+        super().prepare()
+        # It is written on; an earlier start is none.
+        self.log.unlink(missing_ok=True)
+
     def command(self) -> list[str]:
         return [f'{self._venv}/bin/python', '-W', 'ignore', '-c', _PROGRAM,
                 TRANSPORT, _LISTENS]

@@ -11,9 +11,11 @@ import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator
 
-from lab import FAULTY_DRIVER, LabError, RestError, blocks, checker, programs
+from lab import (FAULTY_DRIVER, LabError, RestError, blocks, checker, config,
+                 programs)
 from lab.attached import AttachedVolume
 from lab.processes import wait_for
+from lab.volume import CONF
 from tests.functional import environment
 from tests.functional import faults
 
@@ -35,6 +37,14 @@ for session in /sys/class/iscsi_session/session*; do
     done
 done
 '''
+
+
+def set_options(node: LabNode, section: str = config.BACKEND,
+                **options: object) -> None:
+    """Change the configuration of a node's cinder-volume."""
+    lines = [f'{name} = {value}' for name, value in options.items()]
+    node.run(['sed', '-i', rf'/^\[{section}\]/a ' + r'\n'.join(lines), CONF])
+
 
 # Findings of tests that failed: later ones are not blamed for them.
 _known: set[str] = set()
@@ -234,11 +244,23 @@ class FunctionalTest(faults.Faults):
         self.start_services(*down)
         self._wait_reporting(self.lab.nodes)
 
-    def start_services(self, *nodes: LabNode) -> None:
-        """Start cinder-volume and wait until it is up, also for Cinder."""
+    def restart_services(self, *nodes: LabNode, change: Callable[
+            [LabNode], object] = lambda node: None) -> None:
+        """Stop cinder-volume, then as ``start_services``."""
         for node in nodes:
-            # As the lab has it, whatever a test has written.
+            node.volume.kill()
+        self.start_services(*nodes, change=change)
+
+    def start_services(self, *nodes: LabNode, change: Callable[
+            [LabNode], object] = lambda node: None) -> None:
+        """Start cinder-volume and wait until it is up, also for Cinder.
+
+        :param change: of its configuration, which is else as the lab has it,
+            whatever a test has written
+        """
+        for node in nodes:
             node.volume.configure()
+            change(node)
             node.volume.start()
         for node in nodes:
             node.volume.wait_up()

@@ -9,7 +9,6 @@ import typing
 from lab import FAULTY_DRIVER, logs, look
 from lab.api import connector
 from lab.attached import AttachedVolume
-from lab.volume import CONF
 from tests.functional import base
 from tests.functional import environment
 
@@ -132,13 +131,9 @@ class BadInputTest(base.FunctionalTest):
     @environment.only_long
     def test_a_server_on_a_full_node_is_served(self) -> None:
         """``dmclone_no_room = serve``: from where the volume is."""
-        self.addCleanup(self._restart)
-        self.node1.volume.kill()
-        self.node1.run(['sed', '-i', '/^\\[dmclone\\]/a '
-                        'dmclone_no_room = serve', CONF])
-        self.node1.volume.start()
-        self.node1.volume.wait_up()
-        self._wait_reporting([self.node1])
+        self.addCleanup(self.restart_services, self.node1)
+        self.restart_services(self.node1, change=lambda node: (
+            base.set_options(node, dmclone_no_room='serve')))
         self._fill()
         attachment = self.lab.reserve(self.subject)
         info = self.lab.connect(attachment, 2)
@@ -154,10 +149,6 @@ class BadInputTest(base.FunctionalTest):
         self.lab.detach_volume(attachment)
         self.assertEqual('', self.contents.blocks_difference(
             self.attach(self.subject, self.node1)))
-
-    def _restart(self) -> None:
-        self.node1.volume.kill()
-        self.start_services(self.node1)
 
     def test_no_room_on_the_destination(self) -> None:
         filler = self._fill()

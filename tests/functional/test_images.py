@@ -9,7 +9,7 @@ import tempfile
 
 from lab import install
 from lab.processes import run
-from lab.volume import CONF
+from lab.lab import LabNode
 from tests.functional import base
 from tests.functional import environment
 
@@ -99,26 +99,16 @@ class CacheTest(ImageTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.addCleanup(self._restart)
+        self.addCleanup(self.restart_services, *self.lab.nodes)
         tenant = {f'cinder_internal_tenant_{kind}_id':
                   self.lab.openstack(kind, 'show', name)['id']
                   for kind, name in (('project', 'service'),
                                      ('user', 'cinder'))}
-        for node in self.lab.nodes:
-            node.volume.kill()
-            node.run(['sed', '-i', '-e', '/^\\[DEFAULT\\]/a ' + '\\n'.join(
-                f'{key} = {value}' for key, value in tenant.items()),
-                '-e', '/^\\[dmclone\\]/a image_volume_cache_enabled = true',
-                CONF])
-            node.volume.start()
-        for node in self.lab.nodes:
-            node.volume.wait_up()
-        self._wait_reporting(self.lab.nodes)
 
-    def _restart(self) -> None:
-        for node in self.lab.nodes:
-            node.volume.kill()
-        self.start_services(*self.lab.nodes)
+        def caches(node: LabNode) -> None:
+            base.set_options(node, 'DEFAULT', **tenant)
+            base.set_options(node, image_volume_cache_enabled='true')
+        self.restart_services(*self.lab.nodes, change=caches)
 
     def test_an_image_is_downloaded_once(self) -> None:
         """On the first node; unless that does not answer."""

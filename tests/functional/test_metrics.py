@@ -14,7 +14,6 @@ from cinder_dmclone.metrics import collector
 from lab import promtool
 from lab.lab import LabNode
 from lab.processes import run
-from lab.volume import CONF
 from tests.functional import base
 from tests.functional import environment
 
@@ -49,21 +48,11 @@ class ScrapeTest(base.FunctionalTest):
 
     def setUp(self) -> None:
         super().setUp()
-        for node in (self.node1, self.node2):
-            self.addCleanup(self.restart, node)
-            node.volume.kill()
-            node.run(['sed', '-i', '/^\\[dmclone\\]/a dmclone_metrics_port = '
-                      f'{PORT}\\ndmclone_metrics_address = '
-                      f'{node.mgmt_address}', CONF])
-            node.volume.start()
-        for node in (self.node1, self.node2):
-            node.volume.wait_up()
-        self._wait_reporting([self.node1, self.node2])
-
-    def restart(self, node: LabNode) -> None:
-        """As it is without metrics."""
-        node.volume.kill()
-        self.start_services(node)
+        both = self.node1, self.node2
+        self.addCleanup(self.restart_services, *both)
+        self.restart_services(*both, change=lambda node: base.set_options(
+            node, dmclone_metrics_port=PORT,
+            dmclone_metrics_address=node.mgmt_address))
 
     def scrape(self, node: LabNode) -> str:
         """What a node says to whoever asks."""

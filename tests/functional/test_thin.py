@@ -21,7 +21,6 @@ POOL = f'{GROUP}-pool'
 BLOCKS = base.GIB // 4096
 # Of the pools, in blocks.
 CHUNK = (64 << 10) // 4096
-CONF = '/etc/cinder/cinder.conf'
 
 # How many blocks of a device are not zero.
 _NOT_ZERO = r'''
@@ -55,15 +54,8 @@ class ThinTestCase(test_snapshots.SnapshotTestCase):
 
     def _start_thin(self) -> None:
         """Start cinder-volume where there are pools, with thin volumes."""
-        for node in self.thin:
-            node.volume.kill()
-            node.volume.configure()
-            node.run(['sed', '-i', '/^\\[dmclone\\]/a '
-                      'dmclone_lvm_type = thin', CONF])
-            node.volume.start()
-        for node in self.thin:
-            node.volume.wait_up()
-        self._wait_reporting(self.thin)
+        self.restart_services(*self.thin, change=lambda node: (
+            base.set_options(node, dmclone_lvm_type='thin')))
 
     def _make_thick(self) -> None:
         self.remove_volumes()
