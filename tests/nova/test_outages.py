@@ -21,8 +21,8 @@ PATIENCE = 60
 class OutagesTest(base.NovaTest):
     """I/O waits, then goes on; nothing is lost."""
 
-    def test_lender_falls_silent(self) -> None:
-        """Before the volume has moved, and while it hydrates."""
+    def test_old_node_falls_silent(self) -> None:
+        """Before the volume has moved."""
         server = self.server()
         server.press(console.HEAVY)
         for seconds in SILENCES:
@@ -38,13 +38,26 @@ class OutagesTest(base.NovaTest):
                 self.assertEqual('node1', server.node.name)
                 self.live_migrate(server, 2)
             self.moved(server, 2)
+            self.back(server)
+        self.assert_intact(server)
+
+    def test_lender_falls_silent(self) -> None:
+        """While its borrower hydrates."""
+        server = self.server()
+        server.press(console.HEAVY)
+        for seconds in SILENCES:
+            self.live_migrate(server, 2)
             self.assertTrue(server.hydrating())
             self.silence(seconds)
             server.wait_more()
-            server.wait_hydrated()
-            self.live_migrate(server, 1)
-            server.wait_hydrated()
+            self.back(server)
         self.assert_intact(server)
+
+    def back(self, server: Server) -> None:
+        """On node 1, with all it has."""
+        server.wait_hydrated()
+        self.live_migrate(server, 1)
+        server.wait_hydrated()
 
     def test_lender_loses_power(self) -> None:
         """While its borrower hydrates, and writes."""
