@@ -108,14 +108,16 @@ class Peers:
         return list(itertools.islice(suit, most))
 
     def ask(self, node: NodeName,
-            request: messages.Request[messages.Answer]) -> messages.Answer:
+            request: messages.Request[messages.Answer],
+            spent: float = 0.0) -> messages.Answer:
         """Ask ``node`` for something; its answer.
 
+        :param spent: seconds that whoever waits for this has waited already
         :raises PeerRefused: it has not done it; or failed over it
         :raises PeerUnreachable: no answer; it may have done it, or do it later
         """
         name = type(request).__name__
-        timeout = request.timeout(CONF.rpc_response_timeout)
+        timeout = request.timeout(CONF.rpc_response_timeout) - spent
         try:
             found = self._client.prepare(
                 server=node, timeout=timeout, retry=SEND_RETRIES).call(

@@ -8,6 +8,7 @@ from oslo_log import log as logging
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.ports import Host
@@ -36,7 +37,9 @@ def show(host: Host, lv: LvUuid) -> messages.Shown:
         state = LvState.COPY
     elif not known or stack.unreadable:
         state = LvState.UNCLEAR
-    elif stack.tags.source or stack.assembled:
+    elif stack.tags.source or stack.of_kind(names.Kind.CLONE,
+                                            names.Kind.SOURCE):
+        # What is left of it may hold what a lender on this node lends.
         state = LvState.HYDRATING
     else:
         state = LvState.COMPLETE

@@ -157,6 +157,8 @@ class Service:
         :param passed_on: another node has asked this one: it asks no third
         :raises NotHome: if that would have to be asked
         """
+        clock = self.world.clock
+        began = clock.monotonic()
         row = self.row(request.volume)
         if row.node == self.node:
             with self.locked(request.volume):
@@ -166,7 +168,8 @@ class Service:
         if passed_on:
             raise exceptions.NotHome(volume=row.id, owner=row.node,
                                      node=self.node)
-        return self.world.peers.ask(row.node, request)
+        return self.world.peers.ask(row.node, request,
+                                    clock.monotonic() - began)
 
     def after_migration(self, request: messages.Request[Answer],
                         here: typing.Callable[..., Answer],

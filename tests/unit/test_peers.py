@@ -11,9 +11,11 @@ import oslo_messaging as messaging
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import client
 from cinder_dmclone.peers import messages
 from cinder_dmclone.peers import wire
+from cinder_dmclone.service import base as service_base
 from tests.unit import base
 
 
@@ -43,3 +45,28 @@ class AskAllTest(base.TestCase):
         for node in nodes[1:3]:
             self.assertIsInstance(found.pop(node), exceptions.PeerUnreachable)
         self.assertEqual({answer}, set(found.values()))
+
+
+class AskAfterTest(base.TestCase):
+
+    def test_who_has_waited_waits_no_longer_for_an_answer(self) -> None:
+        """For the lock of a volume, which has moved on since."""
+        volume = VolumeId('volume')
+        options: list[dict[str, object]] = []
+        self.enterContext(mock.patch.object(
+            client, 'CONF', mock.Mock(rpc_response_timeout=60)))
+        peers, rpc = client.Peers('dmclone'), mock.Mock()
+        peers.__dict__['_client'] = rpc
+        rpc.prepare = lambda **found: options.append(found) or mock.Mock(
+            call=mock.Mock(side_effect=messaging.MessagingTimeout))
+        times = iter((100.0, 140.0))
+        rows = [mock.Mock(node=f'{node}@dmclone', deleted=False)
+                for node in 'ab']
+        world = mock.MagicMock(peers=peers, settings=mock.Mock(
+            node='a@dmclone', budget=45))
+        world.rows.get.side_effect = rows
+        world.clock.monotonic = times.__next__
+        with self.assertRaises(exceptions.PeerUnreachable):
+            service_base.Service(world, mock.Mock()).at_home(
+                messages.Leave(volume), lambda *rest: self.fail('here'))
+        self.assertEqual([20.0], [found['timeout'] for found in options])
