@@ -45,8 +45,10 @@ _POOL = 'thin,pool'
 _ALONE = frozenset(['public', 'origin', 'thinorigin', 'multithinorigin',
                     'snapshot', 'thinsnapshot'])
 
-# What LVM says if its header points to a description that was not written.
-_LOST = re.compile(r'bad metadata text on (\S+) .*not found', re.DOTALL)
+# What LVM says if its header points to a description that was not written;
+# since 2.03.35 the sentence begins with a capital letter.
+_LOST = re.compile(r'bad metadata text on (\S+) .*not found',
+                   re.DOTALL | re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -219,18 +219,22 @@ class VolumeGroupTest(unittest.TestCase):
         self.lvm.rename.assert_called_once_with('vg', 'data', 'volume-1')
 
     def test_what_lvm_has_lost(self) -> None:
-        """As LVM 2.03.16 says it after a power cut."""
-        said = ('WARNING: bad metadata text on /dev/sda in mda1\n'
+        """As LVM 2.03.16 and 2.03.35 say it after a power cut."""
+        for said in (
+                'WARNING: bad metadata text on /dev/sda in mda1\n'
                 'WARNING: repair VG metadata on /dev/sda with vgck\n'
-                'Volume group "vg" not found')
-        for command in (self.lvm.report, self.lvm.activate):
-            command.side_effect = exceptions.CommandFailed(
-                command='lvm', code=5, stderr=said)
-        for call in (self.group.report, self.group.activate):
-            with self.assertRaisesRegex(
-                    exceptions.GroupLost, 'group vg is not found.* on '
-                    '/dev/sda cannot be read'):
-                call()
+                'Volume group "vg" not found',
+                'WARNING: Bad metadata text on /dev/sda in mda1.\n'
+                'WARNING: Repair VG metadata on /dev/sda with vgck\n'
+                'Volume group "vg" not found'):
+            for command in (self.lvm.report, self.lvm.activate):
+                command.side_effect = exceptions.CommandFailed(
+                    command='lvm', code=5, stderr=said)
+            for call in (self.group.report, self.group.activate):
+                with self.assertRaisesRegex(
+                        exceptions.GroupLost, 'group vg is not found.* on '
+                        '/dev/sda cannot be read'):
+                    call()
 
     def test_what_never_was_there_is_not_lost(self) -> None:
         self.lvm.report.side_effect = exceptions.CommandFailed(
