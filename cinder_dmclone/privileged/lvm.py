@@ -53,7 +53,8 @@ _TAG = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.\-/=!:&#]{0,1022}')
 _NEEDED = frozenset(['thickorigin', 'extthinorigin'])
 _ABSENT = re.compile(r'Failed to find logical volume')
 _BUSY = re.compile(r'in use|is used by another device')
-_SAME_SIZE = re.compile(r'matches existing size')
+# Up to LVM 2.03.16, and since (``lv_resize`` in lib/metadata/lv_manip.c).
+_SAME_SIZE = re.compile(r'matches existing size|No size change')
 _IDENTITY = re.compile(r'\bid = "([^"]+)"\s+seqno = (\d+)')
 
 SYS_BLOCK = pathlib.Path('/sys/block')

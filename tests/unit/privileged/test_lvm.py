@@ -156,9 +156,11 @@ class LvmTest(Case):
             self._argv())
 
     def test_extend_twice(self) -> None:
-        self.run_.side_effect = exceptions.CommandFailed(
-            'New size (65 extents) matches existing size (65 extents).')
-        lvm.extend('vg', NAME, 4096)
+        # Up to LVM 2.03.16, and since.
+        for said in ('New size (65 extents) matches existing size '
+                     '(65 extents).', 'No size change.'):
+            self.run_.side_effect = exceptions.CommandFailed(said)
+            lvm.extend('vg', NAME, 4096)
 
     def test_extend_fails(self) -> None:
         self.run_.side_effect = exceptions.CommandFailed(
