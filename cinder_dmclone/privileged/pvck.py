@@ -23,6 +23,10 @@ _BEGUN = 10
 _FLUSH_SECONDS = 30.0
 
 _UNKNOWN = re.compile(r'^\s*(/\S+)\s+\[unknown\]\s*$', re.MULTILINE)
+# Of what ``lvm.config`` sets, where LVM goes by a devices file (``_accept_p``
+# in lib/filters/filter-regex.c).
+_NOTICE = re.compile(r'^\s*Please remove the lvm\.conf (global_)?filter, .*$',
+                     re.MULTILINE)
 
 
 def _pvck(disk: str, *words: str) -> process.Outcome:
@@ -62,7 +66,7 @@ def extract(disk: str, at: int) -> tuple[str, str]:
         path = os.path.join(folder, 'description')
         done = _pvck(disk, '--dump', 'metadata_search', '--settings',
                      f'metadata_offset={int(at)}', '-f', path)
-        wrong = done.errors.decode(errors='replace').strip()
+        wrong = _NOTICE.sub('', done.errors.decode(errors='replace')).strip()
         try:
             with open(path, 'rb') as file:
                 # It ends with a zero.

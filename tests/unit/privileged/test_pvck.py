@@ -68,6 +68,16 @@ class PvckTest(test_dm.Case):
         self.text = b'\xff'
         self.assertIn('decode', pvck.extract('/dev/sdb', 6656)[1])
 
+    def test_what_is_not_about_the_description(self) -> None:
+        """With a devices file LVM says this of each of our commands."""
+        notice = (b'  Please remove the lvm.conf %sfilter, it is ignored with '
+                  b'the devices file.\n')
+        self.errors = notice % b'' + notice % b'global_'
+        self.assertEqual(('gg {\n}\n', ''), pvck.extract('/dev/sdb', 6656))
+        self.errors += b'  WARNING: parse error for metadata at 6656\n'
+        self.assertEqual('WARNING: parse error for metadata at 6656',
+                         pvck.extract('/dev/sdb', 6656)[1])
+
     def test_it_is_durable_when_it_is_written(self) -> None:
         written: list[str] = []
 
