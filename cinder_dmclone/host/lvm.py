@@ -98,7 +98,7 @@ class Report:
         metadata has not changed; what is active or open may still change
     :ivar block_size: largest logical block size of its disks, in bytes
     :ivar free: what is neither in an LV nor in a pool
-    :ivar disks: paths of its physical volumes
+    :ivar disks: paths of its physical volumes, without those that are missing
     :ivar mda_free: by how many bytes LVM's description of it may still grow
     :ivar pools: names of its thin pools, which are none of ``lvs``
     """
@@ -120,7 +120,9 @@ class Report:
         """Parse ``lvm fullreport``'s JSON about one group."""
         report: dict[str, Any] = json.loads(text)['report'][0]
         group = report['vg'][0]
-        disks = tuple(row['pv_name'] for row in report['pv'])
+        # One that is missing is "[unknown]", or what lvm.conf has for that.
+        disks = tuple(row['pv_name'] for row in report['pv']
+                      if row['pv_name'].startswith('/'))
         # Names in brackets are parts of other volumes.
         rows = [row for row in report['lv']
                 if not row['lv_name'].startswith('[')]

@@ -259,6 +259,12 @@ class VolumeGroupTest(unittest.TestCase):
              'flush', begin, 'retag', end],
             [call[0] for call in order.mock_calls])
 
+    def test_a_disk_that_is_missing_is_not_flushed(self) -> None:
+        """LVM removes LVs without it; the others have the metadata."""
+        self.lvm.report.return_value = REPORT.replace('/dev/sda', '[unknown]')
+        self.group.remove('volume-1')
+        self.block.flush.assert_called_once_with(('/dev/sdb1',))
+
     def test_flush_needs_one_report_at_most(self) -> None:
         self.group.flush()
         self.group.report()
