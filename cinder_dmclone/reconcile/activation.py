@@ -17,6 +17,7 @@ from oslo_log import log as logging
 
 from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
+from cinder_dmclone.host import lvm
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
@@ -80,17 +81,35 @@ def _fails(stack: state.Stack) -> bool:
 def activate_volumes(host: Host) -> dict[str, str]:
     """Let LVM make the devices of its volumes: nothing is built on them.
 
-    :returns: why the metadata group's are not there, by its name: only what
-        hydrates needs them
+    :returns: why some are not there, by the name of their group. All of the
+        metadata group may be missing: only what hydrates needs them
     """
-    host.group.activate()
+    problems = _activate_group(host.group)
     if host.meta_group.name != host.group.name:
         try:
-            host.meta_group.activate()
+            problems |= _activate_group(host.meta_group)
         except Exception as error:
             LOG.error('No volume can be taken in, and what hydrated here '
                       'cannot be put together: %s', said(error))
-            return {host.meta_group.name: said(error)}
+            problems[host.meta_group.name] = said(error)
+    return problems
+
+
+def _activate_group(group: lvm.VolumeGroup) -> dict[str, str]:
+    """One whose disk is missing must not keep the others from coming up.
+
+    LVM makes the devices of all that it can, and then fails
+    (``_activate_lvs_in_vg`` in its tools/vgchange.c).
+    """
+    try:
+        group.activate()
+    except exceptions.CommandFailed as error:
+        # If there is no such group that is the error.
+        group.report()
+        LOG.error('Not all logical volumes of volume group %(group)s can be '
+                  'used: %(error)s', {'group': group.name,
+                                      'error': error.msg})
+        return {group.name: error.msg}
     return {}
 
 

@@ -35,7 +35,8 @@ def show(host: Host, lv: LvUuid) -> messages.Shown:
         state = LvState.ERASED
     elif stack.tags.copy:
         state = LvState.COPY
-    elif not known or stack.unreadable:
+    elif not known or stack.unreadable or not stack.data.devnum:
+        # One that is not active cannot be read: its disk may be missing.
         state = LvState.UNCLEAR
     elif stack.tags.source or stack.of_kind(names.Kind.CLONE,
                                             names.Kind.SOURCE):

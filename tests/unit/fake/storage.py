@@ -96,8 +96,9 @@ class Group:
         self._durable: dict[str, tuple[Volume, units.Bytes,
                                        frozenset[str]]] = {}
         self._changes = 0
-        # Whether its disk has failed.
+        # Whether its disk has failed; or one of several has, with these LVs.
         self.lost = False
+        self.partial: set[str] = set()
         self.mda_free = units.Bytes(507 << 10)
         # The thin pool for data, if it is thin; its size, whether it is
         # active and zeroes, and what else of it is used.
@@ -251,9 +252,14 @@ class Group:
     def activate(self) -> None:
         self._check('vgchange')
         for lv in self.volumes.values():
+            if lv.name in self.partial:
+                continue
             lv.devnum = lv.devnum or self._node.number()
             if _interrupted(lv):
                 lv.suspended = False
+        for name in sorted(self.partial.intersection(self.volumes)):
+            raise _failed('vgchange', 'Refusing activation of partial LV '
+                          f'{self.name}/{name}.')
 
     def _change(self) -> None:
         """As ``VolumeGroup`` begins a change: the last one is durable."""

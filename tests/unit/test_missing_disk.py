@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node with several disks, one of which is missing when it boots."""
+
+from __future__ import annotations
+
+from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone import names
+from cinder_dmclone.peers.messages import LvState
+from cinder_dmclone.reconcile import activation
+from cinder_dmclone.reconcile import questions
+from tests.unit import base
+from tests.unit.fake import cloud
+from tests.unit.fake import ports
+
+
+class MissingDiskTest(base.CloudTestCase):
+
+    def lose_disk(self, node: cloud.Node, lv: LvUuid) -> None:
+        node.lose_power()
+        node.group.partial = {names.data_lv(lv)}
+
+    def boot(self, node: cloud.Node) -> dict[str, str]:
+        node.up = True
+        with self.cloud.db.away():
+            return activation.activate(type(node.process)(node).world)
+
+    def test_what_is_on_the_others_comes_up(self) -> None:
+        other = LvUuid(self.cloud.create(self.a))
+        self.lose_disk(self.a, self.lv)
+        problems = self.boot(self.a)
+        self.assertEqual({self.a.group.name, self.lv}, set(problems))
+        self.assertIn(names.data_lv(self.lv), problems[self.a.group.name])
+        self.assertIn('missing or not active', problems[self.lv])
+        self.assertEqual([str(names.front(self.a.host, other))],
+                         list(self.a.mapper.mapped))
+
+    def test_the_service_starts(self) -> None:
+        other = self.cloud.create(self.a)
+        self.lose_disk(self.a, self.lv)
+        self.a.up = True
+        activation.activate_volumes(type(self.a.process)(self.a).world.host)
+        self.a.start()
+        self.cloud.attach(other, self.a)
+        with self.assertRaisesRegex(exceptions.CopyUnusable, 'not active'):
+            self.cloud.attach(self.volume, self.a)
+
+    def test_a_group_that_is_not_there_at_all(self) -> None:
+        self.lose_disk(self.a, self.lv)
+        self.a.group.lost = self.a.up = True
+        with self.assertRaisesRegex(exceptions.CommandFailed, 'not found'):
+            activation.activate_volumes(
+                type(self.a.process)(self.a).world.host)
+
+    def test_it_proves_nothing_to_its_lender(self) -> None:
+        """Which has the only copy that can be read."""
+        def end(call: ports.Call) -> None:
+            if (call.node, call.port, call.method) == (
+                    self.b.name, 'rows', 'complete'):
+                self.a.kill()
+
+        self.cloud.after = end
+        self.relocated()
+        self.cloud.settle()
+        self.cloud.after = lambda call: None
+        copy = self.cloud.row(self.volume).lv
+        shown = questions.show(self.b.process.world.host, copy)
+        self.assertIs(LvState.COMPLETE, shown.state)
+        self.lose_disk(self.b, copy)
+        self.b.start()
+        self.a.start()
+        self.cloud.settle()
+        self.assertIn(names.data_lv(self.lv), self.a.group.volumes)
+        self.assertIs(LvState.UNCLEAR, questions.show(
+            self.b.process.world.host, copy).state)
