@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import socket
 from typing import Iterable
 
@@ -74,6 +75,12 @@ class Targets:
 
         :raises TargetUnusable: with a reason of one line
         """
+        try:
+            ipaddress.ip_address(self.ip)
+        except ValueError:
+            raise exceptions.TargetUnusable(
+                reason=f'{self.ip} is no IP address, and neither LIO nor '
+                       'open-iscsi takes a name') from None
         family = socket.AF_INET6 if ':' in self.ip else socket.AF_INET
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -39,6 +39,13 @@ class TargetsTest(base.BaseTestCase):
         self.assertIn('192.0.2.1', str(error))
         self.lio.load.assert_not_called()
 
+    def test_check_address_that_is_a_name(self) -> None:
+        """One could be bound to it, but LIO and open-iscsi take none."""
+        error = self.assertRaises(exceptions.TargetUnusable,
+                                  targets.Targets('localhost', 3260).check)
+        self.assertIn('localhost is no IP address', str(error))
+        self.lio.load.assert_not_called()
+
     def test_load_needs_no_network(self) -> None:
         """At boot the address may not be there yet."""
         targets.Targets('192.0.2.1', 3260).load()
