@@ -124,5 +124,11 @@ def _key() -> bytes:
             pass
         finally:
             os.unlink(draft)
+        # With another key nobody who has borrowed could log in again.
+        folder = os.open(CONF.state_path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     with open(path, 'rb') as key_file:
         return key_file.read()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import stat
 import unittest
+from unittest import mock
 
 from cinder.common import config
 
@@ -32,6 +33,19 @@ class KeyTest(base.TestCase):
         self.assertEqual(32, len(key))
         self.assertEqual(key, wiring._key())
         self.assertEqual(0o600, stat.S_IMODE(self.made().st_mode))
+
+    def test_a_power_cut_does_not_take_it(self) -> None:
+        """What is lent is lent with a password that is made of it."""
+        named: list[tuple[int, bool]] = []
+
+        def fsync(handle: int) -> None:
+            named.append((os.fstat(handle).st_ino, os.path.exists(
+                os.path.join(self.state, wiring.KEY_FILE))))
+
+        with mock.patch.object(os, 'fsync', fsync):
+            wiring._key()
+        self.assertEqual([(self.made().st_ino, False),
+                          (os.stat(self.state).st_ino, True)], named)
 
     @unittest.skipIf(os.geteuid(), 'root only')
     def test_of_root_it_is_the_services(self) -> None:
