@@ -153,7 +153,10 @@ def names() -> list[str]:
     while reply.data:
         dev, following = _NAMES.unpack_from(reply.data, at)
         if dev:
-            found.append(_text(reply.data[at + _NAMES.size:]))
+            # Not all that follows: a node may have thousands of devices.
+            begin = at + _NAMES.size
+            found.append(_text(
+                reply.data[begin:reply.data.index(b'\0', begin)]))
         if not following:
             break
         at += following

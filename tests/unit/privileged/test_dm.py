@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import dataclasses
 import errno
 import pathlib
 import tempfile
+import typing
 import unittest
 from unittest import mock
 
@@ -266,6 +268,26 @@ class DmTest(Case):
         self.ioctl.states[NAME] = None
         found, = dm.inspect(NAME)
         self.assertEqual('', dm.Found(*found).status)
+
+    def test_a_list_of_names_is_read_once(self) -> None:
+        """However many devices a node has."""
+        copied = 0
+
+        class Answer(bytes):
+
+            def __getitem__(self, key: typing.Any) -> typing.Any:
+                nonlocal copied
+                found = super().__getitem__(key)
+                copied += len(found) if isinstance(key, slice) else 1
+                return found
+
+        self.ioctl.names = [f'{NAME}-{number}' for number in range(100)]
+        reply = dm_ioctl.ask(dm_ioctl.LIST_DEVICES)
+        assert reply
+        reply = dataclasses.replace(reply, data=Answer(reply.data))
+        with mock.patch.object(dm_ioctl, 'ask', return_value=reply):
+            self.assertEqual(self.ioctl.names, dm_ioctl.names())
+        self.assertLess(copied, len(reply.data))
 
     def test_targets_with_modules_built_in(self) -> None:
         self.run_.side_effect = exceptions.CommandFailed('modprobe')
