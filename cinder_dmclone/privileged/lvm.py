@@ -15,6 +15,7 @@ import re
 from typing import Any, NamedTuple
 
 from cinder_dmclone import exceptions
+from cinder_dmclone import names
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import nodes
 from cinder_dmclone.privileged import process
@@ -58,8 +59,10 @@ _SAME_SIZE = re.compile(r'matches existing size|No size change')
 _IDENTITY = re.compile(r'\bid = "([^"]+)"\s+seqno = (\d+)')
 
 SYS_BLOCK = pathlib.Path('/sys/block')
-# Every name that udev gives to our dm devices.
-_REJECT = 'r!dmclone-!'
+# The names of our dm devices. LVM rejects a disk for any of its names, and one
+# of the group may be called after this driver.
+_REJECT = (f'r!/{names.DM_PREFIX}'
+           f'({"|".join(kind.value for kind in names.Kind)}|check)-!')
 _ACCEPT_ALL = frozenset(['a|.*|', 'a|.*/|', 'a/.*/', 'a|.|', 'a/./'])
 
 _REPORT = ('--reportformat', 'json', '--units', 'b', '--nosuffix',

@@ -5,6 +5,9 @@ import tempfile
 from unittest import mock
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.host import lvm_filter
+from cinder_dmclone.location import LvUuid
+from cinder_dmclone import names
 from cinder_dmclone.privileged import lvm
 from cinder_dmclone.privileged import process
 from cinder_dmclone.sysfs import block_device
@@ -151,8 +154,8 @@ class LvmTest(Case):
         lvm.rename('vg', 'data.1', NAME)
         lvm.rename('vg', NAME, 'data.1')
         self.assertEqual([
-            ['lvm', 'lvrename', '--yes', '--quiet', 'vg', *names, '--config',
-             CONFIG] for names in (['data.1', NAME], [NAME, 'data.1'])],
+            ['lvm', 'lvrename', '--yes', '--quiet', 'vg', *both, '--config',
+             CONFIG] for both in (['data.1', NAME], [NAME, 'data.1'])],
             self._argv())
 
     def test_extend_twice(self) -> None:
@@ -224,12 +227,23 @@ class HostConfigurationTest(test_dm.Case):
 
     def test_no_filter_of_the_host(self) -> None:
         self.run_.side_effect = exceptions.CommandFailed('not found')
-        self.assertEqual('devices/filter=["r!dmclone-!"]', lvm._filter())
+        self.assertEqual(f'devices/filter=["{lvm._REJECT}"]', lvm._filter())
+
+    def test_all_our_devices_are_rejected_and_no_others(self) -> None:
+        """A disk of the group may have a name with ours in it."""
+        for kind in names.Kind:
+            name = names.DeviceName(kind, LvUuid(LV))
+            self.assertFalse(lvm_filter.reads(
+                [lvm._REJECT], ('/dev/dm-9', name.path)), name)
+        for other in ('disk/by-partlabel/dmclone-data', 'md/dmclone-0',
+                      'mapper/dmclone-crypt', 'mapper/dmclone-source'):
+            self.assertTrue(lvm_filter.reads(
+                [lvm._REJECT], ('/dev/sdb1', f'/dev/{other}')), other)
 
     def test_the_hosts_filter_is_kept(self) -> None:
         self.run_.return_value = 'filter=["a|^/dev/sda$|","r|.*|"]\n'
         self.assertEqual(
-            'devices/filter=["r!dmclone-!", "a|^/dev/sda$|", "r|.*|"]',
+            f'devices/filter=["{lvm._REJECT}", "a|^/dev/sda$|", "r|.*|"]',
             lvm._filter())
 
     def test_an_accept_all_is_dropped(self) -> None:
@@ -238,7 +252,7 @@ class HostConfigurationTest(test_dm.Case):
             lvm._host_filter.cache_clear()
             self.run_.return_value = text
             self.assertEqual(
-                'devices/filter=["r!dmclone-!", "r|/dev/sdb|"]',
+                f'devices/filter=["{lvm._REJECT}", "r|/dev/sdb|"]',
                 lvm._filter())
 
     def test_imported_disks_are_rejected(self) -> None:
@@ -250,12 +264,12 @@ class HostConfigurationTest(test_dm.Case):
         (self.sys / 'sdd/device/model').mkdir(parents=True)  # unreadable
         self.run_.return_value = 'filter=["a|.*|"]'
         self.assertEqual(
-            'devices/filter=["r!dmclone-!", "r!^/dev/(sdb|sdc)[0-9]*$!"]',
-            lvm._filter())
+            f'devices/filter=["{lvm._REJECT}", '
+            '"r!^/dev/(sdb|sdc)[0-9]*$!"]', lvm._filter())
 
     def test_a_single_pattern(self) -> None:
         self.run_.return_value = 'filter="a|.*|"'
-        self.assertEqual('devices/filter=["r!dmclone-!"]', lvm._filter())
+        self.assertEqual(f'devices/filter=["{lvm._REJECT}"]', lvm._filter())
 
     def test_autoactivation_depends_on_the_version(self) -> None:
         self.run_.return_value = '[ --setautoactivation y|n ]'
