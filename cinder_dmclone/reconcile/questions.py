@@ -6,6 +6,7 @@ from __future__ import annotations
 from oslo_log import log as logging
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.host import lvm
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
@@ -21,6 +22,8 @@ from cinder_dmclone import units
 from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
+
+_BLOCK = 4096
 
 
 def show(host: Host, lv: LvUuid) -> messages.Shown:
@@ -42,6 +45,8 @@ def show(host: Host, lv: LvUuid) -> messages.Shown:
                                             names.Kind.SOURCE):
         # What is left of it may hold what a lender on this node lends.
         state = LvState.HYDRATING
+    elif not _can_be_read(host, stack.data):
+        state = LvState.UNCLEAR
     else:
         state = LvState.COMPLETE
     return messages.Shown(
@@ -49,6 +54,21 @@ def show(host: Host, lv: LvUuid) -> messages.Shown:
         size=stack.data.size if stack.data else units.Bytes(0),
         group=report.uuid, source=stack.tags.hydrates_from,
         snapshots=[tag.snapshot for tag in snaps])
+
+
+def _can_be_read(host: Host, lv: lvm.LogicalVolume) -> bool:
+    """Whether an LV's disk is there; whoever asks may delete another copy.
+
+    LVM and the kernel have the LV still when its disk has gone.
+    """
+    try:
+        for first in 0, lv.size - _BLOCK:
+            host.group.read(lv.name, first, _BLOCK)
+    except exceptions.CommandFailed as error:
+        LOG.error('LV %(lv)s cannot be read: %(error)s',
+                  {'lv': lv.name, 'error': error.msg})
+        return False
+    return True
 
 
 def ask(world: World, decision: Decision, stack: Stack,

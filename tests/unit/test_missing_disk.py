@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node with several disks, one of which is missing when it boots."""
+"""A node that has lost one of the disks of its volume group."""
 
 from __future__ import annotations
+
+from unittest import mock
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import LvUuid
@@ -52,8 +54,13 @@ class MissingDiskTest(base.CloudTestCase):
             activation.activate_volumes(
                 type(self.a.process)(self.a).world.host)
 
-    def test_it_proves_nothing_to_its_lender(self) -> None:
-        """Which has the only copy that can be read."""
+
+class ProofTest(base.CloudTestCase):
+    """The disk of a copy is lost when it has all, before its lender asks."""
+
+    def setUp(self) -> None:
+        super().setUp()
+
         def end(call: ports.Call) -> None:
             if (call.node, call.port, call.method) == (
                     self.b.name, 'rows', 'complete'):
@@ -63,13 +70,28 @@ class MissingDiskTest(base.CloudTestCase):
         self.relocated()
         self.cloud.settle()
         self.cloud.after = lambda call: None
-        copy = self.cloud.row(self.volume).lv
-        shown = questions.show(self.b.process.world.host, copy)
-        self.assertIs(LvState.COMPLETE, shown.state)
-        self.lose_disk(self.b, copy)
-        self.b.start()
+        self.copy = self.cloud.row(self.volume).lv
+        self.assertIs(LvState.COMPLETE, self.shown())
+
+    def shown(self) -> LvState:
+        return questions.show(self.b.process.world.host, self.copy).state
+
+    def assert_kept(self) -> None:
+        """The lender has the only copy that can be read."""
         self.a.start()
         self.cloud.settle()
         self.assertIn(names.data_lv(self.lv), self.a.group.volumes)
-        self.assertIs(LvState.UNCLEAR, questions.show(
-            self.b.process.world.host, copy).state)
+        self.assertIs(LvState.UNCLEAR, self.shown())
+
+    def test_it_is_missing_when_the_node_boots(self) -> None:
+        self.b.lose_power()
+        self.b.group.partial = {names.data_lv(self.copy)}
+        self.b.start()
+        self.assert_kept()
+
+    def test_it_fails_while_the_node_runs(self) -> None:
+        """LVM and the kernel have the LV as before."""
+        self.enterContext(mock.patch.object(
+            self.b.group, 'read', side_effect=exceptions.CommandFailed(
+                command='dd', code=1, stderr='Input/output error')))
+        self.assert_kept()
