@@ -271,6 +271,10 @@ def _check_settings(host: Host) -> typing.Iterator[str]:
         yield (f'target_prefix = {host.settings.target_prefix} makes names '
                'that LIO and open-iscsi do not agree about: it has to be '
                '"iqn." and lower case letters, digits, ".", "-" and ":".')
+    if not _makes_names():
+        yield (f'volume_name_template = {names.CONF.volume_name_template} '
+               'makes names that no volume can have here: it has to be some '
+               'letters, digits, ".", "_", "+" or "-", and "%s" at the end.')
     if not erasure.is_priority(host.settings.ionice):
         yield (f'volume_clear_ionice = {host.settings.ionice} is no option of '
                'ionice that says how to run a command, as -c3 is.')
@@ -279,6 +283,15 @@ def _check_settings(host: Host) -> typing.Iterator[str]:
             ipaddress.ip_address(address).is_unspecified):
         yield (f'target_ip_address = {address} is no address that other '
                'nodes could connect to: set that of this node.')
+
+
+def _makes_names() -> bool:
+    """Whether LVs can be named as Cinder wants it, and be told by that."""
+    try:
+        name = names.data_lv(_ANY_LV)
+    except (TypeError, ValueError):
+        return False
+    return lvm.is_name(name) and names.lv_uuid(name) == _ANY_LV
 
 
 def _check_commands(_host: Host) -> typing.Iterator[str]:

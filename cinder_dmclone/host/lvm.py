@@ -169,6 +169,11 @@ def block_size(path: str) -> int:
         return 512
 
 
+def is_name(name: str) -> bool:
+    """Whether a volume here can have a name: it ends with a uuid."""
+    return lvm.NAME.fullmatch(name) is not None
+
+
 @dataclasses.dataclass(frozen=True)
 class _Kept:
     """A report, when it was made, and the volumes' paths at that time."""

@@ -44,8 +44,8 @@ _BACKUP_HEAD = 1 << 16
 
 _GROUP = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.-]*')
 # Every LV of ours is named after a uuid.
-_NAME = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.-]*'
-                   r'[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}')
+NAME = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.-]*'
+                  r'[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}')
 # What LVM takes for a name.
 _ANY_NAME = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.-]{0,127}')
 # '@' is what one misses here; LVM refuses it.
@@ -83,7 +83,7 @@ def _group(name: str) -> str:
 
 
 def _volume(group: str, name: str) -> str:
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise ValueError(f'{name!r} is not a logical volume of ours')
     return f'{_group(group)}/{name}'
 
@@ -267,7 +267,7 @@ def rename(group: str, name: str, new_name: str) -> None:
     """Give a volume another name; one of both is a name of ours."""
     for one in (name, new_name):
         _any(one)
-    _volume(group, new_name if _NAME.fullmatch(new_name) else name)
+    _volume(group, new_name if NAME.fullmatch(new_name) else name)
     _lvm('lvrename', '--yes', '--quiet', group, name, new_name)
 
 

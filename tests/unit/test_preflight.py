@@ -33,6 +33,19 @@ class SettingsTest(base.CloudTestCase):
             found, = self.problems(target_prefix=prefix)
             self.assertIn(f'target_prefix = {prefix}', found)
 
+    def test_names_that_no_volume_could_have(self) -> None:
+        def problems(template: str) -> list[str]:
+            with mock.patch.object(names, 'CONF', mock.Mock(
+                    volume_name_template=template)):
+                return self.problems()
+
+        for template in ('volume-%s', 'v_%s'):
+            self.assertEqual([], problems(template))
+        for template in ('volume-%s-x', 'volume', '%s', 'v-%s-%s', 'v %s',
+                         'volume-%(id)s', 'volume-%d'):
+            found, = problems(template)
+            self.assertIn(f'volume_name_template = {template} ', found)
+
     def test_what_ionice_would_not_take(self) -> None:
         for option in ('', '-c3', '-n7', '-t'):
             self.assertEqual([], self.problems(ionice=option))
