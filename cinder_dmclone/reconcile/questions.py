@@ -45,7 +45,8 @@ def show(host: Host, lv: LvUuid) -> messages.Shown:
                                             names.Kind.SOURCE):
         # What is left of it may hold what a lender on this node lends.
         state = LvState.HYDRATING
-    elif not _can_be_read(host, stack.data):
+    elif not stack.suspended and not _can_be_read(host, stack.data):
+        # A read of one that is suspended waits.
         state = LvState.UNCLEAR
     else:
         state = LvState.COMPLETE

@@ -52,13 +52,11 @@ class AskAfterTest(base.TestCase):
     def test_who_has_waited_waits_no_longer_for_an_answer(self) -> None:
         """For the lock of a volume, which has moved on since."""
         volume = VolumeId('volume')
-        options: list[dict[str, object]] = []
         self.enterContext(mock.patch.object(
             client, 'CONF', mock.Mock(rpc_response_timeout=60)))
         peers, rpc = client.Peers('dmclone'), mock.Mock()
         peers.__dict__['_client'] = rpc
-        rpc.prepare = lambda **found: options.append(found) or mock.Mock(
-            call=mock.Mock(side_effect=messaging.MessagingTimeout))
+        rpc.prepare.return_value.call.side_effect = messaging.MessagingTimeout
         times = iter((100.0, 140.0))
         rows = [mock.Mock(node=f'{node}@dmclone', deleted=False)
                 for node in 'ab']
@@ -69,4 +67,4 @@ class AskAfterTest(base.TestCase):
         with self.assertRaises(exceptions.PeerUnreachable):
             service_base.Service(world, mock.Mock()).at_home(
                 messages.Leave(volume), lambda *rest: self.fail('here'))
-        self.assertEqual([20.0], [found['timeout'] for found in options])
+        self.assertEqual(20.0, rpc.prepare.call_args.kwargs['timeout'])
