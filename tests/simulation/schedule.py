@@ -247,7 +247,8 @@ class Schedule:
 
 
 def _short(arguments: tuple[typing.Any, ...]) -> str:
-    return ' '.join(str(one) for one in arguments)[:150]
+    return ' '.join(str(one) for one in arguments
+                    if not callable(one))[:150]
 
 
 def run(spec: Spec, trace: bool = False) -> Outcome:

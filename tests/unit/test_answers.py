@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long what another node has said is believed."""
+"""What a node says of an LV, and how long that is believed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from cinder_dmclone.location import VolumeId
 from cinder_dmclone.database import rows
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import observed
+from cinder_dmclone.reconcile import questions
 from cinder_dmclone.stack import state
 from cinder_dmclone import units
+from tests.unit import base
+from tests.unit.fake import ports
 
 HERE = NodeName('a@dmclone')
 ASKED = Location(NodeName('b@dmclone'), LvUuid('y'))
@@ -48,3 +51,23 @@ class AnswersTest(unittest.TestCase):
         self.assertEqual({}, found.shown)
         # It would not answer now, either.
         self.assertEqual({ASKED}, found.silent)
+
+
+class ShownTest(base.CloudTestCase):
+
+    def test_what_is_left_of_a_hydration_is_no_proof(self) -> None:
+        """What it leads to of a lender on its node could not be removed."""
+        self.relocated()
+        told = []
+
+        def show(call: ports.Call) -> None:
+            if call.node == self.b.name and call.method == 'remove' and (
+                    call.port == 'dm'):
+                told.append(questions.show(
+                    self.b.process.world.host,
+                    self.cloud.row(self.volume).lv).state)
+        self.cloud.after = show
+        self.cloud.settle()
+        *before, last = told
+        self.assertEqual({messages.LvState.HYDRATING}, set(before))
+        self.assertIs(messages.LvState.COMPLETE, last)

@@ -19,7 +19,6 @@ from cinder_dmclone.location import NodeName
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import activation
-from cinder_dmclone.reconcile import questions
 from cinder_dmclone.service import answers
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.service import connections
@@ -166,23 +165,6 @@ class ProofTest(HoleTestCase):
         self.cloud.restart()
         self.assert_data(self.b, path)
         self.assert_settled()
-
-    def test_what_is_left_of_a_hydration_is_no_proof(self) -> None:
-        """What it leads to of a lender on its node could not be removed."""
-        self.relocated()
-        told = []
-
-        def show(call: ports.Call) -> None:
-            if call.node == self.b.name and call.method == 'remove' and (
-                    call.port == 'dm'):
-                told.append(questions.show(
-                    self.b.process.world.host,
-                    self.cloud.row(self.volume).lv).state)
-        self.cloud.after = show
-        self.cloud.settle()
-        *before, last = told
-        self.assertEqual({messages.LvState.HYDRATING}, set(before))
-        self.assertIs(messages.LvState.COMPLETE, last)
 
     def copied(self) -> bool:
         """Whether the LV of b says that it hydrates."""
