@@ -139,7 +139,7 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
     if not stack.queues and not stack.served_only:
         return Decision(Action.RECONNECT, 'reads would fail, not wait')
     away = decision.without_path(stack, facts.lender)
-    if away and stack.queues and stack.served_only:
+    if away and stack.served_only and not stack.quiesced:
         return Decision(Action.PAUSE, 'the path to the lender is lost')
     if away:
         # Also if all regions are here: a read that began before they were

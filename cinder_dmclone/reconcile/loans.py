@@ -174,7 +174,7 @@ def serve(facts: Facts, loans: Loans) -> Decision:
     if facts.left_behind and not stack.queues:
         return Decision(Action.RECONNECT, 'reads would fail, not wait')
     away = decision.without_path(stack, facts.lender)
-    if away and stack.queues and not facts.left_behind:
+    if away and not stack.quiesced and not facts.left_behind:
         return Decision(Action.PAUSE, 'the path to the lender is lost')
     if away:
         return away

@@ -126,6 +126,14 @@ class Stack:
             source is not None and source.table.queues)
 
     @property
+    def quiesced(self) -> bool:
+        """Whether nothing waits for a lender that is away, or copies.
+
+        The kernel tries failed copies again without a pause.
+        """
+        return not (self.queues or self.clone and self.clone.hydration)
+
+    @property
     def never_waits(self) -> bool:
         """Whether it reads of a lender on this node that is never away."""
         return self._maps_to(names.source(self.lv), table.Linear)

@@ -137,7 +137,11 @@ class ArrivesTest(MovesTestCase):
         self.assertIs(Action.HYDRATE,
                       self.on_b(self.copying(hydration=False)))
         self.assertIs(Verdict.WAIT, self.on_b(self.copying(7)))
-        self.assertIs(Action.PAUSE, self.on_b(self.copying(7, path=False)))
+        for hydration, queues in ((True, True), (True, False), (False, True)):
+            self.assertIs(Action.PAUSE, self.on_b(self.copying(
+                7, path=False, hydration=hydration, queues=queues)))
+        self.assertIs(Action.RECONNECT, self.on_b(self.copying(
+            7, path=False, hydration=False, queues=False)))
         self.assertIs(Action.FINISH, self.on_b(self.copying(8)))
 
     def test_a_copy_that_was_not_finished(self) -> None:

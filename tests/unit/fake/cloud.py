@@ -341,6 +341,7 @@ class Cloud:
             if node.process.alive:
                 try:
                     node.process.loop.run_once()
+                    node.mapper.check_copies()
                 except ports.Killed:
                     pass
             if node.up:

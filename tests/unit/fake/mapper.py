@@ -160,12 +160,8 @@ class Mapper:
             case ('disable_hydration',):
                 found.hydration = False
             case ('fail_if_no_path',):
-                for other in self.mapped.values():
-                    if other.uses(found.devnum) and other.hydration and (
-                            not self._works(found.devnum)):
-                        self._node.complain(f'{name}: failed copies are '
-                                            'retried without pause')
                 self._queue(found, False)
+                self.check_copies(found)
             case ('queue_if_no_path',):
                 self._queue(found, True)
             case ('reinstate_path', _):
@@ -290,6 +286,14 @@ class Mapper:
                     break
                 self._write(target.data, region, value)
                 clone.copied.add(region)
+
+    def check_copies(self, *sources: mapped.Mapped) -> None:
+        """See that no clone copies from what fails."""
+        for clone in self.mapped.values():
+            source = clone.hydration and self._source(clone)
+            if source and (source in sources or not sources) and not (
+                    self._works(source.devnum) or self._waits(source.devnum)):
+                self._node.complain(f'{source.name}: copies fail for ever')
 
     def lose_paths(self) -> None:
         """Fail every path whose disk does not answer; it stays failed."""

@@ -98,6 +98,21 @@ class HydratingTest(ServedTest):
         self.assertEqual((self.b.name, None), (row.node, row.source))
         self.assert_no_complaints()
 
+    def test_nothing_copies_in_vain_when_it_is_away_again(self) -> None:
+        """The first outage lets reads fail, and so it stays."""
+        attachment, _ = self.relocated()
+        self.cloud.detach(self.volume, attachment, self.b)
+        self.serve('elsewhere')
+        for _ in range(2):
+            self.cloud.partition(self.a, self.b)
+            self.cloud.settle(4)
+            self.assertFalse(self.clone().hydration)
+            self.cloud.heal()
+            self.cloud.tick(1)
+            self.assertTrue(self.clone().hydration)
+        self.cloud.settle()
+        self.assertIsNone(self.cloud.row(self.volume).source)
+
     def test_a_server_here_waits_from_its_first_read_on(self) -> None:
         """Nova formats an encrypted volume if that fails."""
         attachment, _ = self.relocated()
@@ -121,6 +136,12 @@ class HydratingTest(ServedTest):
         self.assert_data(self.b, path)
 
     def source(self) -> typing.Any:
+        return self.device('-source-')
+
+    def clone(self) -> typing.Any:
+        return self.device('-clone-')
+
+    def device(self, kind: str) -> typing.Any:
         found, = (found for name, found in self.b.mapper.mapped.items()
-                  if '-source-' in name)
+                  if kind in name)
         return found
