@@ -180,7 +180,6 @@ def add_stacks(found: Samples,
         if stack.clone and stack.clone.total:
             lender = stack.tags.hydrates_from
             of = (*name, lender.node if lender else '')
-            found['lender_path_up'].append(
-                (of, stack.has_path and not stack.lender_away))
+            found['lender_path_up'].append((of, stack.has_path))
             found['hydration_size_bytes'].append((of, stack.clone.size))
             found['hydration_copied_bytes'].append((of, stack.clone.copied))

@@ -182,13 +182,9 @@ def why_kept(world: World, row: rows.Row, stack: Stack) -> str:
 
 
 def _reached(world: World, stack: Stack) -> bool:
-    """Whether the lender's target answers.
-
-    Without I/O the kernel keeps a path whose session has failed.
-    """
-    works = stack.has_path and not stack.lender_away
-    if works or not stack.assembled:
-        return works
+    """Whether the lender's target answers."""
+    if stack.has_path or not stack.assembled:
+        return stack.has_path
     try:
         return clones.reconnect(world.host, stack)
     except exceptions.DMCloneException as error:

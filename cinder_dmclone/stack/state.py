@@ -164,9 +164,12 @@ class Stack:
 
     @property
     def has_path(self) -> bool:
-        """Whether the lender can be read."""
+        """Whether the lender can be read.
+
+        dm-multipath keeps a path whose session has failed, until I/O fails.
+        """
         return self.never_waits or bool(
-            self.source and self.source.usable
+            self.source and self.source.usable and not self.lender_away
             and (self.disk or self.borrows_here))
 
     @property

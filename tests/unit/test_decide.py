@@ -188,10 +188,13 @@ class DecideTest(TestCase):
         assert lost.disk
         self.assertIs(Action.RECONNECT, self.step(B, HYDRATING, lost))
         # Its session comes back by itself, or not: nothing is to be done.
-        away = dataclasses.replace(lost, disk=dataclasses.replace(
-            lost.disk, state='FAILED'))
-        self.assertIs(Verdict.WAIT, self.step(B, HYDRATING, away))
-        self.assertIn(f'{A} is away', self.decision.hindrance)
+        # dm-multipath notices when I/O fails, and not before.
+        for path in (False, True):
+            away = dataclasses.replace(
+                stacked(path=path),
+                disk=dataclasses.replace(lost.disk, state='FAILED'))
+            self.assertIs(Verdict.WAIT, self.step(B, HYDRATING, away))
+            self.assertIn(f'{A} is away', self.decision.hindrance)
 
     def test_8_source_that_would_fail(self) -> None:
         """H17: a teardown that did not end leaves a source without queue."""

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import LvUuid
@@ -99,7 +101,12 @@ class CutTest(base.CloudTestCase):
         _, path = self.cloud.attach(self.volume, self.b)
         self.b.mapper.open(path)
         row = cut_volume(self.b, self.volume)
-        self.cloud.partition(self.a, self.b)
+        with mock.patch.object(self.cloud, 'lose_paths'):
+            self.cloud.partition(self.a, self.b)
+            # Its path counts as usable until a read fails.
+            self.assertRaisesRegex(
+                exceptions.CannotCut, 'its lender a@dmclone is away',
+                cut_volume, self.b, self.volume)
         self.cloud.lose_paths()
         self.b.process.loop.enqueue_all()
         self.cloud.settle(4)

@@ -232,6 +232,34 @@ class FailureTest(migration.MigrationTestCase):
         self.leave()
         self.assert_migrated()
 
+    def test_read_that_waits_in_the_session(self) -> None:
+        """It is not tried to lead the front past the gate again and again."""
+        self.migrate()
+        self.held(self.b, self.new)
+        front = self.b.mapper.mapped[self.new.rpartition('/')[2]]
+
+        def after(call: ports.Call) -> None:
+            if call.method == 'commit':
+                # No read has failed: dm-multipath knows of nothing.
+                with mock.patch.object(self.cloud, 'lose_paths'):
+                    self.cloud.partition(self.a, self.b)
+                front.stuck = 1
+        self.cloud.after = after
+        self.event(self.b, self.new)
+        self.cloud.settle(5)
+        self.assert_home(self.b)
+        self.write(self.b, self.new)
+        before = len(self.cloud.calls)
+        self.cloud.settle(5)
+        self.assertNotIn(front.name, [
+            call.arguments[0] for call in self.cloud.calls[before:]
+            if call.method == 'apply'])
+        self.cloud.heal()
+        front.stuck = 0
+        self.cloud.settle(3)
+        self.leave()
+        self.assert_migrated()
+
     def test_server_left_behind_on_a_lender(self) -> None:
         """H18: neither its lender nor its borrower may wait for its end."""
         self.migrate()

@@ -100,6 +100,17 @@ class ExtendTest(base.CloudTestCase):
         self.assertEqual(units.Bytes.from_gib(1), self.size(self.b))
         self.b.mapper.close(path)
 
+    def test_its_lender_is_away_and_nobody_has_read_since(self) -> None:
+        """Its path counts as usable until a read fails."""
+        _, path = self.relocated()
+        self.b.mapper.open(path)
+        with mock.patch.object(self.cloud, 'lose_paths'):
+            self.cloud.partition(self.a, self.b)
+        self.assertRaisesRegex(
+            exceptions.CannotExtend, 'its lender a@dmclone is away',
+            self.extend, 2)
+        self.b.mapper.close(path)
+
     def test_the_lender_of_its_lender_here_is_away(self) -> None:
         """It waits there for what is not here either."""
         _, path = self.relocated()
