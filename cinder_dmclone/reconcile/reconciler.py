@@ -54,6 +54,9 @@ MAX_STEPS = 20
 # What only people change needs no frequent look.
 _PATIENT = (Verdict.WATCH, Verdict.REPORT)
 
+# What needed a look needs none any more. A step that failed says nothing.
+_EXPLAINED = (Verdict.REST, Verdict.WAIT, Verdict.WATCH)
+
 
 class Reconciler:
     """The steps, and the thread that takes them.
@@ -285,7 +288,7 @@ class Reconciler:
             self._hindrances.met(lv, decision.hindrance)
         elif decision.step is not Verdict.RETRY:
             self._hindrances.over(lv)
-        if decision.step is Verdict.REST:
+        if decision.step in _EXPLAINED:
             self._reported.pop(lv, None)
         elif decision.step is Verdict.REPORT and (
                 self._reported.get(lv) != decision.why):

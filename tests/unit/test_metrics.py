@@ -127,11 +127,28 @@ class HydrationTest(base.CloudTestCase):
         self.assertEqual({labels(role='data'): self.a.group.report().free},
                          free)
 
-    def test_what_needs_a_look(self) -> None:
+    def needs_a_look(self) -> None:
         lv = f'volume-{self.lv}'
         self.a.group.retag(lv, add=['dmclone.1.own/x/y'],
                            remove=self.a.group.volumes[lv].tags)
         self.a.process.loop.run_once(True)
+
+    def test_what_needed_a_look(self) -> None:
+        """It does not any more, and is not at rest for all that."""
+        lv = self.a.group.volumes[f'volume-{self.lv}']
+        tags = set(lv.tags)
+        # Cinder deletes it; it is about to be attached.
+        for at in 'deleting', 'reserved':
+            self.cloud.reserve(self.volume)
+            self.needs_a_look()
+            self.assertEqual({labels(): 1}, scrape(self.a)['attention'])
+            self.cloud.db.update(self.volume, status=at)
+            self.a.group.retag(lv.name, add=tags, remove=lv.tags)
+            self.a.process.loop.run_once(True)
+            self.assertEqual({labels(): 0}, scrape(self.a)['attention'])
+
+    def test_what_needs_a_look(self) -> None:
+        self.needs_a_look()
         self.assertEqual({labels(): 1}, scrape(self.a)['attention'])
         self.assertEqual({}, scrape(self.a, alone=True)['attention'])
         self.assertEqual(1, scrape(self.a)['lvs'][labels(role='unreadable')])
