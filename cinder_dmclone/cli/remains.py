@@ -273,11 +273,12 @@ def _standing(shows: asking.Shows, facts: observed.Facts, tag: lv_tags.LoanTag,
         return None
     if not found.ask:
         return found
-    shown = shows.of(found.ask)
-    if shown is None:
-        answers.silent.add(found.ask)
-    else:
-        answers.shown[found.ask] = shown
+    for place in found.ask:
+        shown = shows.of(place)
+        if shown is None:
+            answers.silent.add(place)
+        else:
+            answers.shown[place] = shown
     return _standing(shows, facts, tag, answers)
 
 

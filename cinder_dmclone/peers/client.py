@@ -144,17 +144,30 @@ class Peers:
     def ask_all(self, nodes: typing.Sequence[NodeName],
                 request: messages.Request[messages.Answer]
                 ) -> dict[NodeName, messages.Answer | Failure]:
-        """Ask several nodes at once; what each has answered, or why not.
+        """Ask several nodes at once; what each has answered, or why not."""
+        found = self.ask_each(dict.fromkeys(nodes, [request]))
+        return {node: answer for node, (answer,) in found.items()}
 
-        However many are silent, it takes as long as one of them may.
+    def ask_each(self, requests: typing.Mapping[
+            NodeName, typing.Sequence[messages.Request[messages.Answer]]]
+            ) -> dict[NodeName, list[messages.Answer | Failure]]:
+        """Ask several nodes at once, each for several things in turn.
+
+        Who does not answer is asked no more: however many are silent, and for
+        how much, it takes as long as one question may.
         """
-        def ask(node: NodeName) -> messages.Answer | Failure:
-            try:
-                return self.ask(node, request)
-            except (exceptions.PeerRefused,
-                    exceptions.PeerUnreachable) as error:
-                return error
-        return dict(zip(nodes, self._each(ask, nodes)))
+        def ask(node: NodeName) -> list[messages.Answer | Failure]:
+            found: list[messages.Answer | Failure] = []
+            for request in requests[node]:
+                try:
+                    found.append(self.ask(node, request))
+                except exceptions.PeerRefused as error:
+                    found.append(error)
+                except exceptions.PeerUnreachable as error:
+                    left = len(requests[node]) - len(found)
+                    return found + [error] * left
+            return found
+        return dict(zip(requests, self._each(ask, list(requests))))
 
     def _each(self, ask: typing.Callable[[NodeName], _Found],
               nodes: typing.Sequence[NodeName]) -> list[_Found]:

@@ -39,7 +39,7 @@ def _with_borrowers(facts: Facts) -> Decision:
         return found
     if facts.stack.tags.snaps:
         found = pins.at_home(facts, found)
-    if facts.stack.tags.lent and isinstance(found.step, Verdict):
+    if facts.stack.tags.lent and not isinstance(found.step, Action):
         found = loans.at_home(facts, facts.row, found)
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import typing
 
 from cinder_dmclone.host.dm import status
 from cinder_dmclone.location import Location
@@ -71,19 +72,32 @@ Step = Verdict | Question | Action
 class Decision:
     """A step, why, and what it needs.
 
-    :ivar ask: whom to ask, and about which LV
+    :ivar ask: whom to ask, and about which LVs
     :ivar hindrance: what an operator is told, once, while it is waited for
     """
 
     step: Step
     why: str = ''
     hindrance: str = ''
-    ask: Location | None = None
+    ask: tuple[Location, ...] = ()
     lent: tuple[lv_tags.LoanTag, ...] = ()
     snaps: tuple[lv_tags.SnapTag, ...] = ()
     make: frozenset[names.DeviceName] = frozenset()
     drop: frozenset[names.DeviceName] = frozenset()
     initiators: frozenset[str] = frozenset()
+
+
+def show(*places: Location) -> Decision:
+    """Have LVs shown before anything is decided."""
+    return Decision(Question.SHOW, ask=places)
+
+
+def one_question(decisions: typing.Iterable[Decision]) -> Decision | None:
+    """All that has to be shown, in one question: rows are read for each."""
+    places = dict.fromkeys(
+        place for one in decisions if one.step is Question.SHOW
+        for place in one.ask)
+    return show(*places) if places else None
 
 
 _URGENCY: tuple[Step, ...] = (

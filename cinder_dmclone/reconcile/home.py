@@ -12,7 +12,6 @@ from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
-from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile.observed import Facts
@@ -47,10 +46,10 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     if lost:
         return Decision(Action.TAKE_BACK, 'the row names its lender again',
                         lent=lost)
-    for tag in stack.tags.lent:
-        stale = stale_loan(facts, row, tag)
-        if stale:
-            return stale
+    stale = [found for tag in stack.tags.lent
+             for found in [stale_loan(facts, row, tag)] if found]
+    if stale:
+        return decision.one_question(stale) or stale[0]
     unpin = pins.ended(facts)
     if unpin:
         return unpin
@@ -96,11 +95,11 @@ def stale_loan(facts: Facts, row: rows.Row,
     if tag.volume != row.id or tag.borrower == row.offer:
         return None
     if tag.borrower in facts.silent:
-        return loans.silent(tag.borrower)
+        return loans.silent(tag.borrower, f'the row knows nothing of the loan '
+                            f'to {tag.borrower}, and ')
     shown = facts.shown.get(tag.borrower)
     if shown is None:
-        return Decision(Question.SHOW, ask=tag.borrower, why='the row knows '
-                        f'nothing of the loan to {tag.borrower}')
+        return decision.show(tag.borrower)
     if shown.group == tag.group and 0 < shown.generation <= row.generation:
         # The volume has gone on from there since.
         return None

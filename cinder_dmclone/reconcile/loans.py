@@ -21,7 +21,6 @@ from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
-from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone.stack import lv_tags
@@ -41,7 +40,7 @@ def standing(facts: Facts, tag: lv_tags.LoanTag) -> Decision | None:
         return silent(tag.borrower)
     shown = facts.shown.get(tag.borrower)
     if shown is None:
-        return Decision(Question.SHOW, ask=tag.borrower)
+        return decision.show(tag.borrower)
     if shown.group == tag.group and shown.state in (
             LvState.COPY, LvState.HYDRATING):
         return Decision(Verdict.WAIT, f'{tag.borrower} hydrates from here')
@@ -66,9 +65,12 @@ def to_lost_owner(stack: Stack, row: rows.Row
                  and row.generation == own.generation + 2)
 
 
-def silent(asked: Location) -> Decision:
-    """What follows from a question that was not answered."""
-    return Decision(Verdict.RETRY, f'{asked.node} does not answer')
+def silent(asked: Location, why: str = '') -> Decision:
+    """What follows from a question that was not answered.
+
+    :param why: it was put
+    """
+    return Decision(Verdict.RETRY, f'{why}{asked.node} does not answer')
 
 
 def _kept(doubt: str) -> Decision:
@@ -106,7 +108,7 @@ def _without_borrower(facts: Facts, tag: lv_tags.LoanTag, doubt: str,
         return silent(row.owner)
     owner = facts.shown.get(row.owner)
     if owner is None:
-        return Decision(Question.SHOW, ask=row.owner)
+        return decision.show(row.owner)
     left = _doubt(row.owner, row.generation, tag.size, None, owner)
     return _kept(left) if left else None
 
@@ -186,7 +188,8 @@ def serve(facts: Facts, loans: Loans) -> Decision:
 def at_home(facts: Facts, row: rows.Row, found: Decision) -> Decision:
     """What a volume has to do for others that it is lent to.
 
-    :param found: what is known of the volume itself: nothing is to be done
+    :param found: what is known of the volume itself: nothing is to be done,
+        or something has to be shown first
     """
     needing, verdicts = [], [found]
     for tag in facts.stack.tags.lent:
@@ -198,12 +201,12 @@ def at_home(facts: Facts, row: rows.Row, found: Decision) -> Decision:
         if why is None:
             return Decision(Action.REVOKE, f'{tag.borrower} needs it no more',
                             lent=(tag,))
-        if why.step is Question.SHOW:
-            return why
         verdicts.append(why)
         if why.step is not Verdict.REPORT:
             needing.append(tag)
+    # Who has yet to be asked may not answer, and others wait for theirs.
     missing = facts.stack.missing_loans(needing)
     if missing:
         return Decision(Action.LEND, lent=missing)
-    return decision.most_urgent(*verdicts)
+    return (decision.one_question(verdicts)
+            or decision.most_urgent(*verdicts))

@@ -27,7 +27,7 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
         return Decision(Action.DISCARD, 'its offer was withdrawn')
     agreed = facts.agreed.get(row.node)
     if agreed is None:
-        return Decision(Question.AGREE, ask=row.owner)
+        return Decision(Question.AGREE, ask=(row.owner,))
     if agreed:
         return Decision(Action.DISCARD, 'its offer was withdrawn')
     return Decision(Verdict.WAIT, f'{row.node} still works on this copy')
@@ -47,7 +47,8 @@ def _offered(facts: Facts, row: rows.Row) -> Decision:
     if stack.write_waits:
         attachment = row.migration
         if attachment and attachment.attached:
-            return Decision(Question.CLAIM, 'a server writes', ask=row.owner)
+            return Decision(Question.CLAIM, 'a server writes',
+                            ask=(row.owner,))
         return Decision(Action.REJECT, 'the attachment is not complete')
     if stack.alarmed:
         return Decision(Action.REARM, 'nothing waits any more')

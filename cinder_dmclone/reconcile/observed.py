@@ -123,12 +123,16 @@ class Facts:
 
 @dataclasses.dataclass
 class Answers:
-    """What peers have said to one look; ``silent`` are asked no more by it."""
+    """What peers have said to one look.
+
+    It asks no more about what is ``silent``, nor anybody ``unreachable``.
+    """
 
     shown: dict[Location, messages.Shown | None] = dataclasses.field(
         default_factory=dict)
     agreed: dict[str, bool | None] = dataclasses.field(default_factory=dict)
     silent: set[Location] = dataclasses.field(default_factory=set)
+    unreachable: set[NodeName] = dataclasses.field(default_factory=set)
     _records: Records | None = None
 
     def beside(self, facts: Facts) -> Facts:

@@ -8,18 +8,23 @@ they borrowed. Every doubt keeps it.
 
 from __future__ import annotations
 
+import typing
+
 from cinder_dmclone.database import rows
 from cinder_dmclone import names
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import most_urgent
-from cinder_dmclone.reconcile.decision import Question
+from cinder_dmclone.reconcile.decision import one_question
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone.reconcile import pins
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
+
+
+Found = typing.Sequence[tuple[lv_tags.LoanTag, Decision]]
 
 
 def decide(facts: Facts, row: rows.Row) -> Decision:
@@ -55,7 +60,7 @@ def kept(facts: Facts, row: rows.Row) -> Decision | None:
     pinned, unpinned = _pinned(facts)
     arriving = [why for why in pinned if why.step is Action.ARRIVE]
     for doubt in pinned:
-        if not isinstance(doubt.step, Verdict) and doubt not in arriving:
+        if isinstance(doubt.step, Action) and doubt not in arriving:
             return doubt
     found, ended = [], []
     for tag in facts.stack.tags.lent:
@@ -64,21 +69,21 @@ def kept(facts: Facts, row: rows.Row) -> Decision | None:
             found.append((tag, Decision(Verdict.WAIT)))
             continue
         why = loans.standing(facts, tag)
-        if why and why.step is Question.SHOW:
-            return why
         if why:
             found.append((tag, why))
         else:
             ended.append(tag)
     if not found and not pinned:
         return None
+    asked = one_question([*pinned, *(why for _, why in found)])
+    if asked:
+        return _lend(facts.stack, found) or asked
     if ended:
         return _forget(facts, row, ended[0])
     if unpinned and not facts.stack.tags.only_snapshot:
         return pins.unpin(unpinned[0])
     if pinned or any(tag.read for tag, _ in found):
-        serving = loans.serve(facts, [
-            tag for tag, why in found if why.step is not Verdict.REPORT])
+        serving = loans.serve(facts, _needing(found))
     else:
         serving = _unread(facts.stack)
     if serving.step not in (Verdict.WAIT, Verdict.REST):
@@ -86,6 +91,21 @@ def kept(facts: Facts, row: rows.Row) -> Decision | None:
     if arriving:
         return arriving[0]
     return most_urgent(serving, *pinned, *(why for _, why in found))
+
+
+def _needing(found: Found) -> list[lv_tags.LoanTag]:
+    return [tag for tag, why in found if why.step is not Verdict.REPORT]
+
+
+def _lend(stack: Stack, found: Found) -> Decision | None:
+    """Lend what is not lent, before anybody is asked who may not answer.
+
+    What would have to be put together first may be needed no more.
+    """
+    if stack.tags.source and not stack.assembled:
+        return None
+    missing = stack.missing_loans(_needing(found))
+    return Decision(Action.LEND, lent=missing) if missing else None
 
 
 def _unread(stack: Stack) -> Decision:

@@ -20,7 +20,8 @@ from cinder_dmclone.peers.messages import Shown
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import most_urgent
-from cinder_dmclone.reconcile.decision import Question
+from cinder_dmclone.reconcile.decision import one_question
+from cinder_dmclone.reconcile.decision import show
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile.observed import Facts
@@ -68,7 +69,7 @@ def _shown(facts: Facts, place: Location) -> Shown | Decision:
     """What another node shows of an LV, or what to do as it has not yet."""
     if place in facts.silent:
         return loans.silent(place)
-    return facts.shown.get(place) or Decision(Question.SHOW, ask=place)
+    return facts.shown.get(place) or show(place)
 
 
 def _elsewhere(facts: Facts, tag: lv_tags.SnapTag,
@@ -182,8 +183,11 @@ def at_home(facts: Facts, found: Decision) -> Decision:
     verdicts = [why for tag in stack.tags.snaps
                 for why in [standing(facts, tag)] if why]
     for why in verdicts:
-        if not isinstance(why.step, Verdict):
+        if isinstance(why.step, Action):
             return why
+    asked = one_question(verdicts)
+    if asked:
+        return asked
     writers = stack.of_kind(*names.WRITERS)
     if verdicts and writers:
         verdicts.append(Decision(

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import collections
+import typing
+
 from oslo_log import log as logging
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.messages import LvState
@@ -74,24 +78,20 @@ def _can_be_read(host: Host, lv: lvm.LogicalVolume) -> bool:
 
 def ask(world: World, decision: Decision, stack: Stack,
         answers: Answers) -> bool:
-    """Put the question of a decision; whether it was answered.
+    """Put the question of a decision; whether it can be decided once more.
 
     Only the home node may hold the volume's lock meanwhile: the node that is
-    asked takes none. This one asks itself without a message.
+    asked takes none.
 
-    :param answers: get the answer
+    :param answers: get the answer, or that of an LV there is none
     """
-    place, lv, peers = decision.ask, stack.lv, world.peers
-    assert place is not None
-    here = Location(world.settings.node, lv)
-    if decision.step is Question.SHOW and place.node == here.node:
-        answers.shown[place] = show(world.host, place.lv)
+    if decision.step is Question.SHOW:
+        _have_shown(world, decision.ask, stack, answers)
         return True
+    place, = decision.ask
+    here, peers = Location(world.settings.node, stack.lv), world.peers
     try:
         match decision.step:
-            case Question.SHOW:
-                answers.shown[place] = peers.ask(
-                    place.node, messages.Show(place.lv))
             case Question.AGREE:
                 answers.agreed[place.node] = peers.ask(
                     place.node, messages.Agree(stack.volume, here))
@@ -99,7 +99,38 @@ def ask(world: World, decision: Decision, stack: Stack,
                 peers.ask(place.node, messages.HandOver(
                     stack.volume, here, world.settings.pool))
     except (exceptions.PeerUnreachable, exceptions.PeerRefused) as error:
-        LOG.info('LV %(lv)s waits: %(error)s',
-                 {'lv': lv, 'error': error.msg})
+        _waits(stack, error)
         return False
     return True
+
+
+def _have_shown(world: World, places: typing.Iterable[Location],
+                stack: Stack, answers: Answers) -> None:
+    """Ask all nodes at once; this one asks itself without a message."""
+    by_node: dict[NodeName, list[Location]] = collections.defaultdict(list)
+    for place in places:
+        if place.node == world.settings.node:
+            answers.shown[place] = show(world.host, place.lv)
+        elif place.node in answers.unreachable:
+            answers.silent.add(place)
+        else:
+            by_node[place.node].append(place)
+    found = world.peers.ask_each({
+        node: [messages.Show(place.lv) for place in asked]
+        for node, asked in by_node.items()})
+    for node, asked in by_node.items():
+        for place, answer in zip(asked, found[node]):
+            if isinstance(answer, messages.Shown):
+                answers.shown[place] = answer
+                continue
+            answers.silent.add(place)
+            if node in answers.unreachable:
+                continue
+            if isinstance(answer, exceptions.PeerUnreachable):
+                answers.unreachable.add(node)
+            _waits(stack, answer)
+
+
+def _waits(stack: Stack, error: exceptions.DMCloneException) -> None:
+    LOG.info('LV %(lv)s waits: %(error)s',
+             {'lv': stack.lv, 'error': error.msg})

@@ -25,7 +25,6 @@ from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile import decide
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
-from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import erasures
 from cinder_dmclone.reconcile import hindrances
@@ -332,10 +331,7 @@ class Reconciler:
                 return decision, belongs
             if decision.ask and not questions.ask(
                     self._world, decision, stack, answers):
-                if decision.step is not Question.SHOW:
-                    return Decision(Verdict.RETRY,
-                                    'a peer does not answer'), None
-                answers.silent.add(decision.ask)
+                return Decision(Verdict.RETRY, 'a peer does not answer'), None
         return self._endless(lv, decision), None
 
     def _endless(self, lv: LvUuid, decision: Decision) -> Decision:

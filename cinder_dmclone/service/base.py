@@ -119,12 +119,10 @@ class Service:
             does not answer
         """
         decision, known = self.loop.settle(row)
-        if decision.step is Verdict.REPORT or decision.ask:
-            silent = f' ({decision.ask.node} does not answer)' if (
-                decision.ask) else ''
+        if decision.step in (Verdict.REPORT, Verdict.RETRY):
             raise exceptions.CannotServe(
                 volume=row.id, node=self.node, asked=asked,
-                reason=decision.why + silent)
+                reason=decision.why)
         return known
 
     @contextlib.contextmanager

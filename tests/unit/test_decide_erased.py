@@ -74,9 +74,9 @@ class ErasedTest(test_decide.TestCase):
         # It has gone on from there, and where it is nobody was asked yet.
         on = dataclasses.replace(AT_B, host='c@x#p', name_id=test_decide.X,
                                  provider_id='3')
-        self.assertIs(Question.SHOW, self.step(A, on, lent,
-                                               shown={BY: SHOWN}))
-        self.assertEqual(on.owner, self.decision.ask)
+        self.assertIs(Question.SHOW, self.step(
+            A, on, test_decide.lending(lent), shown={BY: SHOWN}))
+        self.assertEqual((on.owner,), self.decision.ask)
 
     def test_a_moved_snapshot_is_not_there(self) -> None:
         """The row is that of before it moved here."""

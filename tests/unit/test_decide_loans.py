@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 
 from cinder_dmclone.database import rows
-from cinder_dmclone.host.iscsi import targets
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
@@ -36,6 +35,7 @@ from tests.unit.test_decide import devices
 from tests.unit.test_decide import FROM_X
 from tests.unit.test_decide import GROUP_B
 from tests.unit.test_decide import HYDRATING
+from tests.unit.test_decide import lending
 from tests.unit.test_decide import LENT_Y
 from tests.unit.test_decide import OWN_X
 from tests.unit.test_decide import SIZE
@@ -44,6 +44,7 @@ from tests.unit.test_decide import stacked
 from tests.unit.test_decide import VOLUME
 from tests.unit.test_decide import X
 from tests.unit.test_decide import Y
+from tests.unit import test_decide_pins as pins
 
 OTHER = VolumeId('00000000-0000-0000-0000-00000000000f')
 Z = LvUuid('00000000-0000-0000-0000-000000000003')
@@ -54,22 +55,14 @@ HYDRATING_Z = dataclasses.replace(AT_A, id=OTHER, host='c@x#p', name_id=Z,
                                   provider_id=f'6;from={AX}')
 
 
-def _exported(lv: LvUuid, borrower: LvUuid,
-              initiator: str = 'iqn.c') -> targets.ExportState:
-    return targets.ExportState(
-        'iqn', names.loan(lv, borrower).path, True, lv,
-        frozenset([initiator]), True, frozenset())
-
-
 class LoansTest(test_decide.TestCase):
 
     def test_21_soft_deleted_in_the_middle_of_a_chain(self) -> None:
         """It goes on hydrating for whom it is lent to."""
         row = dataclasses.replace(HYDRATING, deleted=True)
         found = stacked(3)
-        found = dataclasses.replace(found, tags=dataclasses.replace(
-            found.tags, lent=(LENT_Z,)), exports={'iqn.z': _exported(Y, Z)},
-            devices={**found.devices, **devices(names.loan(Y, Z))})
+        found = lending(dataclasses.replace(found, tags=dataclasses.replace(
+            found.tags, lent=(LENT_Z,))))
         hydrating = messages.Shown(LvState.HYDRATING, 1, SIZE, GROUP_C)
         self.assertIs(Action.PAUSE, self.step(
             B, row, dataclasses.replace(found, source=None),
@@ -82,10 +75,27 @@ class LoansTest(test_decide.TestCase):
         self.assertIs(Action.FINISH, self.step(B, row, found,
                                                shown={CZ: hydrating}))
 
+    def test_21_soft_deleted_and_lent(self) -> None:
+        """What hydrates from the borrower needs it too: the borrower tells."""
+        lent = stack(X, OWN_X, LENT_Y)
+        for row in (AT_A, HYDRATING, AT_B):
+            row = dataclasses.replace(row, deleted=True)
+            self.assertIs(Question.SHOW, self.step(A, row, lending(lent)))
+            self.assertIs(Action.LEND, self.step(A, row, lent, silent=[BY]))
+            for step, now in ((Action.ERASE, LvState.MISSING),
+                              (Action.ERASE, LvState.COMPLETE),
+                              (Action.LEND, LvState.COPY),
+                              (Action.LEND, LvState.HYDRATING),
+                              (Verdict.REPORT, LvState.UNCLEAR)):
+                shown = dataclasses.replace(COMPLETE, state=now)
+                self.assertIs(step, self.step(A, row, lent,
+                                              shown={BY: shown}))
+
     def test_at_home_it_is_served(self) -> None:
         lent = stack(X, OWN_X, LENT_Z)
         known = {'borrowers': {OTHER: HYDRATING_Z}}
-        self.assertIs(Question.SHOW, self.step(A, AT_A, lent, **known))
+        self.assertIs(Question.SHOW, self.step(A, AT_A, lending(lent),
+                                               **known))
         hydrating = messages.Shown(LvState.HYDRATING, 6, SIZE, GROUP_C)
         for answers in ({'shown': {CZ: hydrating}}, {'silent': [CZ]}):
             self.assertIs(Action.LEND, self.step(A, AT_A, lent, **answers,
@@ -224,11 +234,28 @@ class LoansTest(test_decide.TestCase):
         self.assertIs(Action.LEND, self.step(
             A, AT_B, lent, silent=[BY], shown={CZ: hydrating}))
         self.assertEqual({LENT_Y, LENT_Z}, set(self.decision.lent))
-        lent = dataclasses.replace(
-            lent, devices=devices(names.loan(X, Y), names.loan(X, Z)),
-            exports={'y': _exported(X, Y, 'iqn.b'), 'z': _exported(X, Z)})
         self.assertIs(Verdict.RETRY, self.step(
-            A, AT_B, lent, silent=[BY], shown={CZ: hydrating}))
+            A, AT_B, lending(lent), silent=[BY], shown={CZ: hydrating}))
+
+    def test_nobody_waits_for_a_borrower_that_may_not_answer(self) -> None:
+        """Nor does one question wait for another."""
+        borrowed = {'borrowers': {OTHER: HYDRATING_Z}}
+        known = {'snapshots': {pins.ELSEWHERE.id: pins.ELSEWHERE}}
+        for row, tags, places in (
+                (AT_A, (LENT_Z,), {CZ}),
+                (AT_A, (LENT_Z, pins.SNAP), {CZ, pins.AT_C}),
+                (AT_A, (LENT_Y, LENT_Z), {BY}),
+                (AT_B, (LENT_Y, LENT_Z), {BY, CZ}),
+                (AT_B, (LENT_Y, LENT_Z, pins.SNAP), {BY, CZ, pins.AT_C})):
+            lent = stack(X, OWN_X, *tags)
+            if places != {BY}:
+                self.assertIs(Action.LEND, self.step(A, row, lent, **borrowed,
+                                                     **known))
+                self.assertEqual({LENT_Y, LENT_Z} & {*tags},
+                                 set(self.decision.lent))
+            self.assertIs(Question.SHOW, self.step(A, row, lending(lent),
+                                                   **borrowed, **known))
+            self.assertEqual(places, set(self.decision.ask))
 
     # -- rows ---------------------------------------------------------------
 

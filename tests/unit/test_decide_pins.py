@@ -33,6 +33,7 @@ from tests.unit.test_decide import BY
 from tests.unit.test_decide import COMPLETE
 from tests.unit.test_decide import devices
 from tests.unit.test_decide import HYDRATING
+from tests.unit.test_decide import lending
 from tests.unit.test_decide import LENT_Y
 from tests.unit.test_decide import OWN_X
 from tests.unit.test_decide import SIZE
@@ -144,7 +145,7 @@ class PinsTest(test_decide.TestCase):
             found = stack(X, OWN_X, SNAP, *tags)
             known = (ELSEWHERE, *[others] * (OTHER in tags))
             self.assertIs(Question.SHOW, self.look(row, found, *known))
-            self.assertEqual(AT_C, self.decision.ask)
+            self.assertEqual((AT_C,), self.decision.ask)
             self.assertIs(step, self.look(row, found, *known,
                                           shown={AT_C: ARRIVED}))
             self.assertIs(Verdict.RETRY, self.look(row, found, *known,
@@ -185,4 +186,4 @@ class PinsTest(test_decide.TestCase):
         self.assertIs(Action.ERASE, self.look(
             gone, stack(X, OWN_X, SNAP, PAST), DELETED))
         self.assertIs(Question.SHOW, self.look(
-            row, stack(X, OWN_X, SNAP, LENT_Y), DELETED))
+            row, lending(stack(X, OWN_X, SNAP, LENT_Y)), DELETED))

@@ -68,3 +68,26 @@ class AskAfterTest(base.TestCase):
             service_base.Service(world, mock.Mock()).at_home(
                 messages.Leave(volume), lambda *rest: self.fail('here'))
         self.assertEqual(20.0, rpc.prepare.call_args.kwargs['timeout'])
+
+
+class AskEachTest(base.TestCase):
+
+    def test_who_does_not_answer_is_asked_no_more(self) -> None:
+        """Who refuses may answer the next question."""
+        b, c = NodeName('b@dmclone'), NodeName('c@dmclone')
+        refused = exceptions.PeerRefused(node=b, what='it', reason='why')
+        silent = exceptions.PeerUnreachable(node=c, what='it', reason='off')
+        answers: dict[NodeName, list[bool | Exception]] = {
+            b: [refused, True], c: [silent]}
+
+        def ask(node: NodeName, request: object) -> bool:
+            answer = answers[node].pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        peers = client.Peers('dmclone')
+        with mock.patch.object(peers, 'ask', ask):
+            found = peers.ask_each(dict.fromkeys(
+                (b, c), [messages.Agree(typing.cast(typing.Any, 'v'),
+                                        typing.cast(typing.Any, 'copy'))] * 2))
+        self.assertEqual({b: [refused, True], c: [silent, silent]}, found)

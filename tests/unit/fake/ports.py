@@ -58,8 +58,13 @@ class Call:
 
 def _request(arguments: tuple[typing.Any, ...]
              ) -> messages.Request[typing.Any] | None:
-    return next((argument for argument in arguments
-                 if isinstance(argument, messages.Request)), None)
+    """What is asked; of several nodes it is the same kind of request."""
+    flat = (found for argument in arguments
+            for each in (argument.values() if isinstance(argument, dict)
+                         else [argument])
+            for found in (each if isinstance(each, list) else [each]))
+    return next((found for found in flat
+                 if isinstance(found, messages.Request)), None)
 
 
 class Port:

@@ -26,6 +26,10 @@ from tests.unit.fake import ports
 from cinder_dmclone import driver  # noqa: E402
 
 
+# Many more than the looks that a decision may need.
+MANY = 8
+
+
 class BirthTestCase(base.CloudTestCase):
 
     def begin(self, node: cloud.Node, **values: typing.Any) -> VolumeId:
@@ -121,6 +125,23 @@ class CloneTest(BirthTestCase):
         for volume in born:
             self.assert_volume(volume, base.DATA)
         self.assert_lvs(self.a, self.volume)
+
+    def test_many_of_one_for_a_node_that_is_dead(self) -> None:
+        """It is asked once in a look, and the rows are read a few times."""
+        for _ in range(MANY):
+            self.clone(self.b)
+        self.b.lose_power()
+        asked: list[str] = []
+
+        def fate(message: ports.Message) -> ports.Fate:
+            asked.append(message.request)
+            return ports.Fate.ARRIVES
+        self.cloud.fate = fate
+        self.cloud.calls.clear()
+        self.a.process.loop.run_once(everything=True)
+        self.assertEqual(['Show'], asked)
+        self.assertLess(sum(call.method == 'find' for call
+                            in self.cloud.calls), MANY)
 
     def test_a_larger_one(self) -> None:
         volume = self.clone(self.b, size=2)

@@ -70,8 +70,9 @@ class InterruptedTest(ReleaseTestCase):
     def test_the_volume_can_be_used_again(self) -> None:
         tag, = self.tags().lent
         attachment = self.cloud.reserve(self.volume)
-        with self.assertRaisesRegex(exceptions.CannotServe,
-                                    'b@dmclone does not answer'):
+        with self.assertRaisesRegex(
+                exceptions.CannotServe, 'the row knows nothing of the loan to '
+                f'{tag.borrower}, and b@dmclone does not answer'):
             self.cloud.connect(self.volume, attachment, self.a)
         plan = self.release()
         self.assertEqual(
