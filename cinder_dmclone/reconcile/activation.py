@@ -11,6 +11,8 @@ its volume's lock, and steps are taken there only.
 
 from __future__ import annotations
 
+import collections
+from concurrent import futures
 import typing
 
 from oslo_log import log as logging
@@ -35,8 +37,20 @@ LOG = logging.getLogger(__name__)
 
 Decision = decision.Decision
 
+# LVs that hydrate from one lender, and who logs in to it for them.
+_Borrowed: typing.TypeAlias = list[state.Stack]
+_LogIn: typing.TypeAlias = typing.Callable[[_Borrowed], None]
+_Each: typing.TypeAlias = typing.Callable[
+    [_LogIn, typing.Iterable[_Borrowed]], object]
+
 # Assemble, lend or make a front, and see that this was all.
 _MOST_STEPS = 4
+
+# Servers wait for the end of all logins before they start. None is begun after
+# so many seconds; one that no lender answers takes eleven.
+LOGINS_SECONDS = 8.0
+# Lenders that are tried at a time.
+LENDERS = 16
 
 _TAKEN = (Action.ASSEMBLE, Action.LEND, Action.CONSUMERS)
 
@@ -113,11 +127,18 @@ def _activate_group(group: lvm.VolumeGroup) -> dict[str, str]:
     return {}
 
 
-def activate(world: World) -> dict[str, str]:
+def _at_once(log_in: _LogIn, lenders: typing.Iterable[_Borrowed]) -> None:
+    with futures.ThreadPoolExecutor(LENDERS) as pool:
+        # Raises what one of them has raised.
+        list(pool.map(log_in, lenders))
+
+
+def activate(world: World, each: _Each = _at_once) -> dict[str, str]:
     """Exports, stacks and fronts first, then logins.
 
     A volume that cannot be brought up does not keep others from it.
 
+    :param each: logs in to each lender
     :returns: what could not be brought up and why, by LV uuid; also the
         metadata group, by its name
     """
@@ -135,7 +156,7 @@ def activate(world: World) -> dict[str, str]:
             _bring_up(world, stack)
         except Exception as error:
             problems[lv] = said(error)
-    _log_in(world)
+    _log_in(world, each)
     return problems
 
 
@@ -186,27 +207,36 @@ def _decide(world: World, stack: state.Stack) -> Decision:
     return found
 
 
-def _log_in(world: World) -> None:
+def _log_in(world: World, each: _Each) -> None:
     """Let servers read what is not here yet.
 
-    Without that they only wait longer: cinder-volume tries again. A lender
-    that is down, or boots itself, is tried once.
+    Without that they only wait longer: cinder-volume tries again.
     """
-    silent: set[str] = set()
-    for lv, stack in _readers(inspect.collect(world.host)):
-        source = stack.tags.source
-        if not source or source.portal in silent:
-            continue
-        try:
-            with world.locks.volume(stack.volume, deadlines.LOCK_SECONDS):
-                for _, found in _readers(
-                        {lv: inspect.refresh(world.host, lv)}):
-                    clones.reconnect(world.host, found,
-                                     queue=not found.served_only)
-        except Exception as error:
-            LOG.warning('LV %(lv)s: %(error)s',
-                        {'lv': lv, 'error': said(error)})
-            silent.add(source.portal)
+    end = world.clock.monotonic() + LOGINS_SECONDS
+    lenders: dict[str, _Borrowed] = collections.defaultdict(list)
+    for _, stack in _readers(inspect.collect(world.host)):
+        assert stack.tags.source is not None
+        lenders[stack.tags.source.portal].append(stack)
+
+    def log_in(borrowed: _Borrowed) -> None:
+        """A lender that is down, or boots itself, is tried once."""
+        for stack in borrowed:
+            if world.clock.monotonic() > end or not _reconnect(world, stack):
+                return
+    each(log_in, lenders.values())
+
+
+def _reconnect(world: World, stack: state.Stack) -> bool:
+    """Log in for an LV, if it still needs that; False if it failed."""
+    lv, host = stack.lv, world.host
+    try:
+        with world.locks.volume(stack.volume, deadlines.LOCK_SECONDS):
+            for _, found in _readers({lv: inspect.refresh(host, lv)}):
+                clones.reconnect(host, found, queue=not found.served_only)
+    except Exception as error:
+        LOG.warning('LV %(lv)s: %(error)s', {'lv': lv, 'error': said(error)})
+        return False
+    return True
 
 
 def _readers(stacks: dict[LvUuid, state.Stack]) -> typing.Iterator[

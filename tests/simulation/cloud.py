@@ -107,7 +107,7 @@ class Process(cloud.Process):
 
     def _main(self, booted: bool) -> None:
         if booted:
-            activation.activate(self.world)
+            activation.activate(self.world, ports.in_turn)
             self.node.cloud.activated(self.node)
         elif not self.node.active:
             activation.activate_volumes(self.world.host)

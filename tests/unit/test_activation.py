@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import typing
 from unittest import mock
 
@@ -11,6 +12,7 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import decision
+from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 from tests.unit import base
@@ -55,6 +57,46 @@ class ActivationTest(HydratingCase):
         self.a.lose_power()
         self.activate()
         self.assertIn(self.path.rpartition('/')[2], self.b.mapper.mapped)
+
+
+class LendersTest(base.CloudTestCase):
+    """Node b has volumes of a and c, and loses its power."""
+
+    hosts = ('a', 'b', 'c')
+
+    def setUp(self) -> None:
+        super().setUp()
+        for lender in self.a, self.a, *self.others:
+            self.cloud.attach(self.cloud.create(lender), self.b)
+        self.cloud.settle(1)
+        self.b.lose_power()
+        self.b.up = True
+        self.world = type(self.b.process)(self.b).world
+
+    def activate(self, reconnect: typing.Callable[..., object],
+                 *each: typing.Any) -> None:
+        with mock.patch.object(clones, 'reconnect', reconnect):
+            self.assertEqual({}, activation.activate(self.world, *each))
+
+    def test_no_lender_waits_for_another(self) -> None:
+        """None answers before both have been asked."""
+        asked = threading.Barrier(2, timeout=30)
+
+        def reconnect(host: object, stack: state.Stack, queue: bool) -> None:
+            asked.wait()
+            raise exceptions.LoginFailed(iqn='iqn', portal='it', reason='off')
+        self.activate(reconnect)
+        self.assertFalse(asked.broken)
+
+    def test_servers_wait_for_a_while_only(self) -> None:
+        """Each login takes long."""
+        tried = []
+
+        def reconnect(host: object, stack: state.Stack, queue: bool) -> None:
+            tried.append(stack.lv)
+            self.cloud.clock.sleep(2 / 3 * activation.LOGINS_SECONDS)
+        self.activate(reconnect, ports.in_turn)
+        self.assertEqual(2, len(tried))
 
 
 class LenderTest(HydratingCase):

@@ -209,7 +209,7 @@ class Node:
         booted, self.up = not self.up, True
         self.process = self.make_process()
         if booted:
-            activation.activate(self.process.world)
+            activation.activate(self.process.world, ports.in_turn)
             # As cinder-volume does when it starts.
             self.targets.check()
         self.process.loop.run_once(everything=True)

@@ -209,5 +209,10 @@ class Peers(client.Peers):
 
     def _each(self, ask: typing.Callable[[NodeName], typing.Any],
               nodes: typing.Sequence[NodeName]) -> list[typing.Any]:
-        """One after the other: a process has no threads that nobody made."""
-        return [ask(node) for node in nodes]
+        return in_turn(ask, nodes)
+
+
+def in_turn(function: typing.Callable[[typing.Any], typing.Any],
+            each: typing.Iterable[typing.Any]) -> list[typing.Any]:
+    """One after the other: a process has no threads that nobody made."""
+    return [function(one) for one in each]
