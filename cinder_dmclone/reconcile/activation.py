@@ -246,7 +246,8 @@ def _readers(stacks: dict[LvUuid, state.Stack]) -> typing.Iterator[
     It may have a copy of what waits.
     """
     for lv, stack in stacks.items():
-        if (stack.tags.source and not stack.tags.lost and not stack.has_path
+        if (stack.tags.source and stack.assembled and not stack.tags.lost
+                and not stack.has_path
                 and (stack.of_kind(names.Kind.FRONT)
                      or any(tag.local for tag in stack.tags.lent))):
             yield lv, stack
