@@ -106,13 +106,27 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         (``VolumeManager.init_host``).
         """
         super().set_initialized()
-        self._world.peers.announce(self._world.settings.node,
-                                   self._world.host.initiator.name())
+        self._announce()
         # These wait for nobody; to be reached needs the message bus.
         self._loop.start()
         uevents.listen(self._loop.path_failed, self._loop.enqueue_all)
         self._answer_prometheus()
         self._server = endpoint.serve(self._world.settings.node, self._service)
+
+    def _announce(self) -> None:
+        """Say which initiator this node has, and who else has it."""
+        node, peers = self._world.settings.node, self._world.peers
+        initiator = self._world.host.initiator.name()
+        peers.announce(node, initiator)
+        others = peers.sharing(node, initiator)
+        if others:
+            LOG.error('%(node)s has the iSCSI initiator name %(initiator)s, '
+                      'and so has %(others)s: nodes that export volumes take '
+                      'the one for the other. Give each its own, in '
+                      '/etc/iscsi/initiatorname.iscsi, and start iscsid and '
+                      'cinder-volume anew.',
+                      {'node': node, 'initiator': initiator,
+                       'others': ', '.join(others)})
 
     def _answer_prometheus(self) -> None:
         config = self.configuration

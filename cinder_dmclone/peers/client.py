@@ -22,6 +22,7 @@ import oslo_messaging as messaging
 from cinder_dmclone.database import initiators
 from cinder_dmclone.database import services
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import host_of
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.marks import reads
@@ -68,6 +69,16 @@ class Peers:
         return next((node for node in self._initiators.nodes(initiator)
                      if node.endswith(f'@{self._backend}')
                      and self._services.get(node)), None)
+
+    @reads
+    def sharing(self, node: NodeName, initiator: str) -> list[NodeName]:
+        """Nodes of other hosts that have a node's initiator, which none may.
+
+        All backends of a host have the same.
+        """
+        return [other for other in self._initiators.nodes(initiator)
+                if host_of(other) != host_of(node)
+                and self._services.get(other)]
 
     def announce(self, node: NodeName, initiator: str) -> None:
         """Tell all others which initiator this node has. Idempotent."""

@@ -144,7 +144,8 @@ class RefusalTest(base.CloudTestCase):
 
 class AnnouncementTest(base.CloudTestCase):
 
-    def test_a_node_that_starts_tells_its_initiator(self) -> None:
+    def start(self) -> None:
+        """As Cinder does."""
         service = driver.DMCloneVolumeDriver.__new__(
             driver.DMCloneVolumeDriver)
         service._loop, service._service = mock.Mock(), mock.Mock()
@@ -153,6 +154,24 @@ class AnnouncementTest(base.CloudTestCase):
         with (mock.patch.object(endpoint, 'serve'),
               mock.patch.object(uevents, 'listen')):
             service.set_initialized()
+
+    def test_two_machines_of_one_image_are_told(self) -> None:
+        """Another backend of the machine has the same, as it must."""
+        told = 'b@dmclone has the iSCSI initiator name'
+        peers, name = self.b.process.world.peers, self.b.initiator.name()
+        for other in 'b@other', 'gone@dmclone':
+            peers.announce(NodeName(other), name)
+        self.cloud.db.service('b@other')
+        with mock.patch.object(driver.LOG, 'error') as log:
+            self.start()
+            log.assert_not_called()
+            peers.announce(self.a.name, name)
+            self.start()
+        text, words = log.call_args.args
+        self.assertIn(f'{told} {name}, and so has a@dmclone: ', text % words)
+
+    def test_a_node_that_starts_tells_its_initiator(self) -> None:
+        self.start()
         found, = db_api.driver_initiator_data_get(
             self.cloud.db.context, self.b.initiator.name(),
             initiators.NAMESPACE)
