@@ -145,8 +145,15 @@ def stale_writers(stack: Stack, row: rows.Row,
     if open_fronts:
         return Decision(Action.FENCE, f'{row.owner} is the volume',
                         drop=frozenset(open_fronts))
-    if any(name.kind is not names.Kind.FRONT for name in held):
-        return Decision(Verdict.REPORT, f'{held[0]} is open on a copy that is '
-                        f'no longer the volume ({row.owner} is)')
+    served = [name for name in held if name.kind is names.Kind.SERVE
+              and stack.exports_of(name)]
+    if served:
+        # The end of the target ends its sessions.
+        return Decision(Action.CONSUMERS, f'{row.owner} is the volume',
+                        drop=frozenset(served))
+    others = [name for name in held if name.kind is not names.Kind.FRONT]
+    if others:
+        return Decision(Verdict.REPORT, f'{others[0]} is open on a copy that '
+                        f'is no longer the volume ({row.owner} is)')
     return Decision(Verdict.WAIT, f'a server that has moved to {row.node} '
                     'still has its device here')

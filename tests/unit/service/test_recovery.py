@@ -14,6 +14,7 @@ from cinder_dmclone.location import Location
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.service import connections
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone import units
@@ -189,6 +190,30 @@ class TakeBackTest(LostTestCase):
         with self.assertRaises(mapped.Failed):
             self.b.mapper.write(self.path, 1, 'of nobody')
         self.assertIn(lost, self.b.group.volumes)
+
+    def test_a_host_that_is_served_from_there_writes_no_more(self) -> None:
+        """The node was not off, and its target still has a session."""
+        self.detach()
+        there = self.cloud.row(self.volume).lv
+        connector = {'host': 'elsewhere', 'initiator': 'iqn.elsewhere'}
+        attachment = self.cloud.reserve(self.volume)
+        connections.connect(self.b.service, self.volume, connector)
+        self.cloud.db.update_attachment(
+            attachment, connector=jsonutils.dumps(connector))
+        self.cloud.complete(self.volume, attachment)
+        self.down.add(self.b.name)
+        self.b.kill()
+        self.cloud.partition(self.a, self.b)
+        with mock.patch.object(self.cloud, 'logged_in', return_value=set()):
+            self.taken_back()
+        self.cloud.heal()
+        serve = str(names.serve(there))
+        self.assertIn(serve, self.b.mapper.mapped)
+        with mock.patch.object(self.cloud, 'logged_in',
+                               return_value={'iqn.elsewhere'}):
+            self.b.start()
+        self.assertEqual({}, self.b.targets.exports)
+        self.assertNotIn(serve, self.b.mapper.mapped)
 
     # -- what cannot be taken back ------------------------------------------
 
