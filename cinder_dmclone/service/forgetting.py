@@ -61,9 +61,10 @@ def _why_not(decision: Decision, known: observed.Facts) -> str:
     stack, row = known.stack, known.row
     if stack.data is None:
         return 'there is no such LV'
-    if known.rivals or row and not row.deleted and (
-            row.unreadable
-            or known.here in (row.owner, row.source, row.offer)):
+    if row and not row.deleted and row.unreadable and not known.rivals:
+        return row.unreadable
+    if known.rivals or row and not row.deleted and known.here in (
+            row.owner, row.source, row.offer):
         return f'the row of volume {row.id} names it' if row else (
             'several volumes claim it')
     if decision.step is not Verdict.REPORT:

@@ -131,6 +131,13 @@ class ForgetTest(operators.OperatorTestCase):
         with self.refused(f'the row of volume {self.volume} names it'):
             self.ask(self.lv)
 
+    def test_whose_row_cannot_be_read(self) -> None:
+        """It may name any LV."""
+        self.cloud.db.volume(VolumeId(STRAY), f'{self.b.name}#pool',
+                             status='available', provider_id='2;nonsense')
+        with self.refused("Cannot read the record '2;nonsense'"):
+            self.ask()
+
     def test_a_lender_and_a_copy(self) -> None:
         self.relocated()
         with self.assertRaisesRegex(exceptions.PeerRefused, 'names it'):

@@ -9,6 +9,7 @@ from unittest import mock
 from oslo_serialization import jsonutils
 
 from cinder_dmclone.service import connections
+from cinder_dmclone.service import images
 from tests.unit import base
 from tests.unit.fake import mapped
 from tests.unit.fake import ports
@@ -134,6 +135,21 @@ class HydratingTest(ServedTest):
         self.cloud.heal()
         self.cloud.settle()
         self.assert_data(self.b, path)
+
+    def test_an_image_of_it_waits_from_its_first_read_on(self) -> None:
+        """Cinder takes what fails for the end of it."""
+        attachment, _ = self.relocated()
+        self.cloud.detach(self.volume, attachment, self.b)
+        self.serve('elsewhere')
+        self.cloud.partition(self.a, self.b)
+        self.b.process.loop.enqueue(self.volume)
+        self.cloud.settle(4)
+        self.assertFalse(self.source().table.queues)
+        with images.readable(self.b.service, self.volume) as path:
+            with self.assertRaises(mapped.Queued):
+                self.b.mapper.read(path, 0)
+        self.cloud.settle(4)
+        self.assertFalse(self.source().table.queues)
 
     def source(self) -> typing.Any:
         return self.device('-source-')
