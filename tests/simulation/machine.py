@@ -18,6 +18,12 @@ if typing.TYPE_CHECKING:
     from tests.simulation import cloud as cloud_module
 
 
+def _lv(device: str) -> LvUuid | None:
+    """Whose device one is."""
+    found = names.DeviceName.parse(device)
+    return found and found.lv
+
+
 class Mapper(mapper.Mapper):
     """The device mapper, with bad sectors, discards and block sizes.
 
@@ -42,8 +48,9 @@ class Mapper(mapper.Mapper):
     def remove(self, name: str) -> None:
         found = self.mapped.get(name)
         for other in self.mapped.values():
-            # It would never go: nobody else takes that one away.
-            if found and other.uses(found.devnum):
+            if found and other.uses(found.devnum) and (
+                    _lv(other.name) == _lv(name)):
+                # Nothing that is done about another LV takes it away.
                 self._node.complain(f'{name} is removed below {other.name}')
         super().remove(name)
 

@@ -25,7 +25,7 @@ bug = mistakes.bug
 
 
 @bug('the old copy goes although it is a snapshot', (old_copy, '_pinned'),
-     where='story/snap')
+     where='story/snap', also=mistakes.UNASKED)
 def _unpinned(known):
     return [], []
 

@@ -89,7 +89,7 @@ def _unmarked(host, stack, path, queue=True,
 
 
 @bug('whoever reads what was lent is cut off', (releasing, '_why_needed'),
-     where='story/release hasty')
+     where='story/release hasty', also=mistakes.UNASKED)
 def _nobody_needs(service, known, tag):
     return ''
 

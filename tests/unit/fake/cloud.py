@@ -36,8 +36,6 @@ from tests.unit.fake import ports
 from tests.unit.fake import storage
 
 BACKEND = 'dmclone'
-# For each region that is overwritten.
-PORTION_SECONDS = 2.0
 POOL = 'pool'
 
 
@@ -184,7 +182,7 @@ class Node:
             if not goes_on():
                 break
             lv.blocks[region] = storage.ZEROS
-            self.cloud.clock.sleep(PORTION_SECONDS)
+            self.cloud.overwritten()
         lv.flush()
 
     def complain(self, text: str) -> None:
@@ -239,6 +237,8 @@ class Cloud:
         # Whether LVM is killed in a change that suspends an LV.
         self.lvm_dies: typing.Callable[[], bool] = lambda: False
         self.after: typing.Callable[[ports.Call], None] = lambda call: None
+        # Between two regions of what is erased.
+        self.overwritten: typing.Callable[[], None] = lambda: None
         self.nodes: typing.Mapping[str, Node] = {
             f'{host}@{BACKEND}': self.make_node(host, **options)
             for host in hosts}
