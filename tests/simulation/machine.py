@@ -21,7 +21,7 @@ if typing.TYPE_CHECKING:
 def _lv(device: str) -> LvUuid | None:
     """Whose device one is."""
     found = names.DeviceName.parse(device)
-    return found and found.lv
+    return found.lv if found else None
 
 
 class Mapper(mapper.Mapper):

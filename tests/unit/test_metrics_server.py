@@ -150,6 +150,7 @@ class DriverTest(base.TestCase):
         """The end of a start; what starts the server."""
         made = driver.DMCloneVolumeDriver.__new__(driver.DMCloneVolumeDriver)
         made._loop = made._world = made._service = mock.Mock()
+        made._world.peers.sharing.return_value = []
         made.configuration = mock.Mock(
             target_ip_address='192.0.2.1',
             **{'dmclone_metrics_port': None, 'dmclone_metrics_address': None,

@@ -19,6 +19,7 @@ class StartTest(base.TestCase):
             driver.DMCloneVolumeDriver)
         service.configuration = mock.Mock(dmclone_metrics_port=None)
         service._loop = service._world = service._service = mock.Mock()
+        service._world.peers.sharing.return_value = []
         with (mock.patch.object(endpoint, 'serve',
                                 side_effect=TimeoutError),
               mock.patch.object(uevents, 'listen') as listen):
