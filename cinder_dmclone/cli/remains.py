@@ -276,7 +276,7 @@ def _standing(shows: asking.Shows, facts: observed.Facts, tag: lv_tags.LoanTag,
     for place in found.ask:
         shown = shows.of(place)
         if shown is None:
-            answers.silent.add(place)
+            answers.silent[place] = f'{place.node} does not show it'
         else:
             answers.shown[place] = shown
     return _standing(shows, facts, tag, answers)

@@ -95,8 +95,8 @@ def stale_loan(facts: Facts, row: rows.Row,
     if tag.volume != row.id or tag.borrower == row.offer:
         return None
     if tag.borrower in facts.silent:
-        return loans.silent(tag.borrower, f'the row knows nothing of the loan '
-                            f'to {tag.borrower}, and ')
+        return loans.silent(facts, tag.borrower, 'the row knows nothing of '
+                            f'the loan to {tag.borrower}, and ')
     shown = facts.shown.get(tag.borrower)
     if shown is None:
         return decision.show(tag.borrower)

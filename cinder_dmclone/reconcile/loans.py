@@ -37,7 +37,7 @@ def standing(facts: Facts, tag: lv_tags.LoanTag) -> Decision | None:
         ``RETRY`` if nobody says whether it does
     """
     if tag.borrower in facts.silent:
-        return silent(tag.borrower)
+        return silent(facts, tag.borrower)
     shown = facts.shown.get(tag.borrower)
     if shown is None:
         return decision.show(tag.borrower)
@@ -65,12 +65,12 @@ def to_lost_owner(stack: Stack, row: rows.Row
                  and row.generation == own.generation + 2)
 
 
-def silent(asked: Location, why: str = '') -> Decision:
+def silent(facts: Facts, asked: Location, why: str = '') -> Decision:
     """What follows from a question that was not answered.
 
     :param why: it was put
     """
-    return Decision(Verdict.RETRY, f'{why}{asked.node} does not answer')
+    return Decision(Verdict.RETRY, why + facts.silent[asked])
 
 
 def _kept(doubt: str) -> Decision:
@@ -105,7 +105,7 @@ def _without_borrower(facts: Facts, tag: lv_tags.LoanTag, doubt: str,
     if not row.node:
         return Decision(Verdict.WAIT, 'Cinder looks for a node')
     if row.owner in facts.silent:
-        return silent(row.owner)
+        return silent(facts, row.owner)
     owner = facts.shown.get(row.owner)
     if owner is None:
         return decision.show(row.owner)

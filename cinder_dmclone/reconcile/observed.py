@@ -33,7 +33,7 @@ class Facts:
     attachment that is connected. ``forgotten`` are views and devices for
     the node's own work that nobody has used for long.
     ``shown`` and ``agreed`` are the answers of peers that were asked, by
-    node; ``silent`` has the LVs that were asked about in vain. ``borrowers``
+    node; ``silent`` tells why one was asked about in vain. ``borrowers``
     are the rows of other volumes that it was lent to. ``lender`` is the stack
     that it hydrates from, if that is on this node. ``snapshots`` are the rows
     of those that it is, or was to be, and that it was lent to.
@@ -50,7 +50,8 @@ class Facts:
         dataclasses.field(default_factory=dict))
     agreed: typing.Mapping[str, bool | None] = dataclasses.field(
         default_factory=dict)
-    silent: typing.Collection[Location] = ()
+    silent: typing.Mapping[Location, str] = dataclasses.field(
+        default_factory=dict)
     borrowers: typing.Mapping[VolumeId, rows.Row] = dataclasses.field(
         default_factory=dict)
     lender: state.Stack | None = None
@@ -131,7 +132,7 @@ class Answers:
     shown: dict[Location, messages.Shown | None] = dataclasses.field(
         default_factory=dict)
     agreed: dict[str, bool | None] = dataclasses.field(default_factory=dict)
-    silent: set[Location] = dataclasses.field(default_factory=set)
+    silent: dict[Location, str] = dataclasses.field(default_factory=dict)
     unreachable: set[NodeName] = dataclasses.field(default_factory=set)
     _records: Records | None = None
 

@@ -68,7 +68,7 @@ def standing(facts: Facts, tag: lv_tags.SnapTag) -> Decision | None:
 def _shown(facts: Facts, place: Location) -> Shown | Decision:
     """What another node shows of an LV, or what to do as it has not yet."""
     if place in facts.silent:
-        return loans.silent(place)
+        return loans.silent(facts, place)
     return facts.shown.get(place) or show(place)
 
 

@@ -112,7 +112,7 @@ def _have_shown(world: World, places: typing.Iterable[Location],
         if place.node == world.settings.node:
             answers.shown[place] = show(world.host, place.lv)
         elif place.node in answers.unreachable:
-            answers.silent.add(place)
+            answers.silent[place] = _unreachable(place.node)
         else:
             by_node[place.node].append(place)
     found = world.peers.ask_each({
@@ -123,12 +123,19 @@ def _have_shown(world: World, places: typing.Iterable[Location],
             if isinstance(answer, messages.Shown):
                 answers.shown[place] = answer
                 continue
-            answers.silent.add(place)
-            if node in answers.unreachable:
-                continue
+            said = node not in answers.unreachable
             if isinstance(answer, exceptions.PeerUnreachable):
+                answers.silent[place] = _unreachable(node)
                 answers.unreachable.add(node)
-            _waits(stack, answer)
+            else:
+                reason = str(answer.kwargs['reason']).rstrip('.')
+                answers.silent[place] = f'{node} cannot show it: {reason}'
+            if said:
+                _waits(stack, answer)
+
+
+def _unreachable(node: NodeName) -> str:
+    return f'{node} does not answer'
 
 
 def _waits(stack: Stack, error: exceptions.DMCloneException) -> None:

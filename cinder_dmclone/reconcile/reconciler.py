@@ -331,7 +331,7 @@ class Reconciler:
                 return decision, belongs
             if decision.ask and not questions.ask(
                     self._world, decision, stack, answers):
-                return Decision(Verdict.RETRY, 'a peer does not answer'), None
+                return Decision(Verdict.RETRY, 'asked in vain'), None
         return self._endless(lv, decision), None
 
     def _endless(self, lv: LvUuid, decision: Decision) -> Decision:

@@ -116,7 +116,7 @@ class Service:
         :param asked: what is to become of the volume, as "extended": a
             refusal says that it cannot be
         :raises CannotServe: if something needs a look, or another node that
-            does not answer
+            does not say what it has
         """
         decision, known = self.loop.settle(row)
         if decision.step in (Verdict.REPORT, Verdict.RETRY):

@@ -35,7 +35,7 @@ class AnswersTest(unittest.TestCase):
         self.answers = observed.Answers()
         self.beside(ROW)
         self.answers.shown[ASKED] = MISSING
-        self.answers.silent.add(ASKED)
+        self.answers.silent[ASKED] = 'off'
 
     def beside(self, row: rows.Row) -> observed.Facts:
         return self.answers.beside(observed.Facts(
@@ -50,7 +50,7 @@ class AnswersTest(unittest.TestCase):
         found = self.beside(dataclasses.replace(ROW, provider_id='2'))
         self.assertEqual({}, found.shown)
         # It would not answer now, either.
-        self.assertEqual({ASKED}, found.silent)
+        self.assertEqual({ASKED: 'off'}, found.silent)
 
 
 class ShownTest(base.CloudTestCase):

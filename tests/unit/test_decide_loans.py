@@ -81,7 +81,8 @@ class LoansTest(test_decide.TestCase):
         for row in (AT_A, HYDRATING, AT_B):
             row = dataclasses.replace(row, deleted=True)
             self.assertIs(Question.SHOW, self.step(A, row, lending(lent)))
-            self.assertIs(Action.LEND, self.step(A, row, lent, silent=[BY]))
+            self.assertIs(Action.LEND, self.step(A, row, lent,
+                                                 silent={BY: 'off'}))
             for step, now in ((Action.ERASE, LvState.MISSING),
                               (Action.ERASE, LvState.COMPLETE),
                               (Action.LEND, LvState.COPY),
@@ -97,7 +98,7 @@ class LoansTest(test_decide.TestCase):
         self.assertIs(Question.SHOW, self.step(A, AT_A, lending(lent),
                                                **known))
         hydrating = messages.Shown(LvState.HYDRATING, 6, SIZE, GROUP_C)
-        for answers in ({'shown': {CZ: hydrating}}, {'silent': [CZ]}):
+        for answers in ({'shown': {CZ: hydrating}}, {'silent': {CZ: 'off'}}):
             self.assertIs(Action.LEND, self.step(A, AT_A, lent, **answers,
                                                  **known))
             self.assertEqual((LENT_Z,), self.decision.lent)
@@ -232,10 +233,10 @@ class LoansTest(test_decide.TestCase):
         lent = stack(X, OWN_X, LENT_Y, LENT_Z)
         hydrating = messages.Shown(LvState.HYDRATING, 6, SIZE, GROUP_C)
         self.assertIs(Action.LEND, self.step(
-            A, AT_B, lent, silent=[BY], shown={CZ: hydrating}))
+            A, AT_B, lent, silent={BY: 'off'}, shown={CZ: hydrating}))
         self.assertEqual({LENT_Y, LENT_Z}, set(self.decision.lent))
         self.assertIs(Verdict.RETRY, self.step(
-            A, AT_B, lending(lent), silent=[BY], shown={CZ: hydrating}))
+            A, AT_B, lending(lent), silent={BY: 'off'}, shown={CZ: hydrating}))
 
     def test_nobody_waits_for_a_borrower_that_may_not_answer(self) -> None:
         """Nor does one question wait for another."""

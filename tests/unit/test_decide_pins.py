@@ -149,7 +149,7 @@ class PinsTest(test_decide.TestCase):
             self.assertIs(step, self.look(row, found, *known,
                                           shown={AT_C: ARRIVED}))
             self.assertIs(Verdict.RETRY, self.look(row, found, *known,
-                                                   silent={AT_C}))
+                                                   silent={AT_C: 'off'}))
 
     def test_33_what_is_doubted_stays(self) -> None:
         doubts: tuple[dict[str, typing.Any], ...] = (

@@ -73,7 +73,7 @@ class LeavesTest(MovesTestCase):
 
     def test_it_is_lent_until_the_copy_has_it(self) -> None:
         for row, tags in ((AT_A, (SNAP, LENT)), (AT_B, (SNAP, PAST, LENT))):
-            for known in {}, {'shown': {BY: COPIES}}, {'silent': {BY}}:
+            for known in {}, {'shown': {BY: COPIES}}, {'silent': {BY: 'off'}}:
                 self.assertIs(Action.LEND, self.on_a(row, *tags, **known))
             self.assertIs(Question.SHOW, self.on_a(row, *tags, lends=True))
             self.assertEqual((BY,), self.decision.ask)

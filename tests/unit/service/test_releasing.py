@@ -67,6 +67,18 @@ class InterruptedTest(ReleaseTestCase):
         self.a.start()
         self.cloud.forget(self.volume, attachment)
 
+    def test_a_node_that_answers_and_cannot_say(self) -> None:
+        tag, = self.tags().lent
+        attachment = self.cloud.reserve(self.volume)
+        self.b.up, self.b.process = True, self.b.make_process()
+        with mock.patch.object(self.b.group, 'report', side_effect=(
+                exceptions.GroupLost(group='g', disk='/dev/sdx'))), (
+                    self.assertRaises(exceptions.CannotServe)) as caught:
+            self.cloud.connect(self.volume, attachment, self.a)
+        self.assertIn(f'{tag.borrower}, and b@dmclone cannot show it: Volume '
+                      'group g is not found', caught.exception.msg)
+        self.assertNotIn('does not answer', caught.exception.msg)
+
     def test_the_volume_can_be_used_again(self) -> None:
         tag, = self.tags().lent
         attachment = self.cloud.reserve(self.volume)
