@@ -275,6 +275,8 @@ class Group:
                          for name, lv in self.volumes.items()}
 
     def read(self, name: str, first: int, size: int) -> bytes:
+        if name not in self.volumes:
+            raise _failed('dd', f'{name}: no such file')
         lv = self.volumes[name]
         if lv.superblock:
             return lv.superblock.pack()[first:first + size].ljust(size, b'\0')
