@@ -47,9 +47,7 @@ def readable(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
     """
     with service.home(volume_id, 'read') as known:
         name = names.view(known.stack.lv, volume_id)
-        # A read that fails ends an image, or a backup.
-        consumers.let_wait(service.host, known.stack)
-        consumers.consume(service.host, known.stack, name)
+        consumers.read_here(service.host, known.stack, name)
     try:
         yield name.path
     finally:

@@ -46,6 +46,15 @@ def consume(host: Host, stack: state.Stack, name: names.DeviceName) -> None:
                   readonly=name.kind in names.READERS)
 
 
+def read_here(host: Host, stack: state.Stack, name: names.DeviceName) -> None:
+    """Make a view that is read on this node: its reads wait from the first on.
+
+    One that fails ends a backup, or an image.
+    """
+    let_wait(host, stack)
+    consume(host, stack, name)
+
+
 def _table(host: Host, stack: state.Stack,
            name: names.DeviceName) -> table.Table:
     found = consumer_table(host, stack)

@@ -131,8 +131,9 @@ def view(host: Host, stack: state.Stack, read_as: str,
     """
     name = names.view(stack.lv, read_as)
     if initiator is None:
-        consumers.let_wait(host, stack)
-    consumers.consume(host, stack, name)
+        consumers.read_here(host, stack, name)
+    else:
+        consumers.consume(host, stack, name)
     iqn = names.view_iqn(host.settings.target_prefix, stack.lv, read_as)
     current = stack.exports.get(iqn)
     if initiator is None:

@@ -38,7 +38,8 @@ def dismantle(host: Host, stack: Stack) -> None:
     # lender is needed no more. That is believed when the clone is gone, and a
     # power cut must not bring back that the LV hydrates.
     host.group.flush()
-    if all(map(stack.fenced, stack.of_kind(names.Kind.FRONT))):
+    if stack.of_kind(*names.GATE) and all(
+            map(stack.fenced, stack.of_kind(names.Kind.FRONT))):
         # Its front has gone without it, and it leads to the clone.
         write_gate.remove(host, stack)
     quiesce(host, stack)
