@@ -263,6 +263,9 @@ def _end_offer(service: Service, row: rows.Row, stack: state.Stack,
     assert copy is not None
     there = host_of(copy.node)
     asking = (connector or {}).get('host')
+    if connector is not None and asking not in (host, there):
+        # It comes late: neither end of the live migration was meant.
+        return row, False
     if asking == there and len(row.connected_at(there)) > 1:
         # One that Nova asked for and got no answer; it asked again.
         return row, True

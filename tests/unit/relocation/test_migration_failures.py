@@ -187,6 +187,14 @@ class FailureTest(migration.MigrationTestCase):
         self.assert_home(self.b)
         self.cloud.db.drop_attachment(attachment)
 
+    def test_detach_of_a_former_attachment(self) -> None:
+        """Its request waited for long; the migration goes on."""
+        self.migrate()
+        connections.disconnect(self.a.service, self.volume, self.c.connector)
+        self.switch()
+        self.leave()
+        self.assert_migrated()
+
     def test_another_node_while_one_is_offered(self) -> None:
         self.migrate()
         with self.assertRaisesRegex(exceptions.DMCloneException,
