@@ -2,10 +2,12 @@
 """What Prometheus is told by nodes, and what it thinks of that."""
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 from collections.abc import Iterable
 
+import fixtures
 import prometheus_client
 from prometheus_client import core, parser
 import testtools
@@ -122,6 +124,19 @@ class PromtoolTest(testtools.TestCase):
 
     def test_rules(self) -> None:
         self.assertIn('8 rules found', self.call('check', 'rules', RULES))
+
+    def test_dashboard(self) -> None:
+        """Each query is one, with a node in the place of the variable."""
+        panels = json.loads(DASHBOARD.read_text())['panels']
+        rules = [{'record': f'panel:{panel["id"]}',
+                  'expr': target['expr'].replace('$node', 'node1')}
+                 for panel in panels for target in panel['targets']]
+        path = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path, 'dashboard.yml')
+        path.write_text(json.dumps(
+            {'groups': [{'name': 'dashboard', 'rules': rules}]}))
+        self.assertIn(f'{len(panels)} rules found',
+                      self.call('check', 'rules', path))
 
     def test_what_rules_do(self) -> None:
         self.assertIn('SUCCESS', self.call('test', 'rules', RULE_TESTS))

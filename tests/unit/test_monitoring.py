@@ -27,6 +27,9 @@ DASHBOARD = ROOT / 'etc/grafana/cinder-dmclone.json'
 PAGE = (ROOT / 'doc/source/admin/monitoring.rst').read_text()
 # What Prometheus itself adds to what it has scraped.
 ITS_OWN = {'instance', 'job'}
+# What is said of those that do not answer; by the job of the page.
+_SILENT = ('DMCloneNodeSilent', 'Silent nodes')
+_UP = re.compile(r'\bup\{job="([^"]+)"')
 _METRIC = re.compile(rf'\b{collector.PREFIX}(\w+)')
 # Where a query or a text has names of labels.
 _LABELS = (re.compile(r'\b(?:by|on) \(([^)]*)\)'),
@@ -77,8 +80,9 @@ class UseTest(base.TestCase):
     def test_what_is_used_is_told_with_these_labels(self) -> None:
         for name, (query, text) in uses().items():
             metrics = set(_METRIC.findall(query))
-            if name == 'DMCloneNodeSilent':
-                self.assertEqual('up{job="cinder-dmclone"} == 0', query)
+            if name in _SILENT:
+                self.assertEqual(set(re.findall(r'job_name: (\S+)', PAGE)),
+                                 set(_UP.findall(query)))
                 told = ITS_OWN
             else:
                 self.assertLessEqual(metrics, collector.METRICS.keys(), name)
@@ -131,6 +135,28 @@ class UseTest(base.TestCase):
                 fires.setdefault(case['alertname'], set()).add(
                     bool(case.get('exp_alerts')))
         self.assertEqual(dict.fromkeys(alerts(), {False, True}), fires)
+
+    def test_each_panel_says_what_it_shows(self) -> None:
+        for panel in panels():
+            self.assertTrue(panel['title'])
+            self.assertTrue(panel['description'], panel['title'])
+            self.assertTrue(panel['fieldConfig']['defaults']['unit'],
+                            panel['title'])
+
+    def test_nothing_is_green_because_nobody_answers(self) -> None:
+        """A zero is that of somebody."""
+        self.assertNotIn('vector(', DASHBOARD.read_text())
+
+    def test_the_table_of_roles(self) -> None:
+        matrix, order = next(panel for panel in panels()
+                             if panel['title'] == 'Logical volumes'
+                             )['transformations']
+        rows, columns = (matrix['options'][field]
+                         for field in ('rowField', 'columnField'))
+        first = f'{rows}\\{columns}'
+        self.assertEqual([first, *(role.value for role in roles.Role)],
+                         list(order['options']['indexByName']))
+        self.assertEqual([first], list(order['options']['renameByName']))
 
     def test_no_two_panels_are_in_one_place(self) -> None:
         taken: set[tuple[int, int]] = set()
