@@ -39,7 +39,8 @@ def texts() -> typing.Iterator[tuple[pathlib.Path, str]]:
     for folder in ('cinder_dmclone', 'doc/source', 'etc', 'lab',
                    'releasenotes/notes', 'tests', 'tools'):
         for path in sorted((ROOT / folder).rglob('*')):
-            if path.is_file() and '__pycache__' not in path.parts:
+            if (path.is_file() and path.suffix != '.png'
+                    and '__pycache__' not in path.parts):
                 yield path, path.read_text(errors='replace')
 
 
