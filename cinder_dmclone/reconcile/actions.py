@@ -270,8 +270,16 @@ def _lend(world: World, decision: Decision, known: Facts) -> None:
 # The LV itself goes after it was erased, without the lock.
 @performs(Action.RELEASE, Action.ERASE)
 def _strip(world: World, decision: Decision, known: Facts) -> None:
-    teardown.strip(world.host, known.stack)
-    teardown.condemn(world.host, known.stack)
+    stack, source = known.stack, known.stack.tags.source
+    if not stack.bare:
+        teardown.strip(world.host, stack)
+    # Others may be overwritten first. An LV that has all is what it was until
+    # its turn comes; another one has lost its lender from here on.
+    if stack.bare or source:
+        teardown.condemn(world.host, stack)
+    if source and not stack.bare:
+        world.peers.notify(source.node,
+                           known.row.id if known.row else stack.volume)
 
 
 @performs(Action.DISCARD)

@@ -36,7 +36,8 @@ class Facts:
     node; ``silent`` tells why one was asked about in vain. ``borrowers``
     are the rows of other volumes that it was lent to. ``lender`` is the stack
     that it hydrates from, if that is on this node. ``snapshots`` are the rows
-    of those that it is, or was to be, and that it was lent to.
+    of those that it is, or was to be, and that it was lent to. ``going``
+    tells that it has waited for its erasure since nobody needed it.
     """
 
     node: NodeName
@@ -57,6 +58,7 @@ class Facts:
     lender: state.Stack | None = None
     snapshots: typing.Mapping[SnapshotId, SnapshotRow] = dataclasses.field(
         default_factory=dict)
+    going: bool = False
 
     @property
     def here(self) -> Location:
@@ -127,8 +129,10 @@ class Answers:
     """What peers have said to one look.
 
     It asks no more about what is ``silent``, nor anybody ``unreachable``.
+    ``going``: see ``Facts``.
     """
 
+    going: bool = False
     shown: dict[Location, messages.Shown | None] = dataclasses.field(
         default_factory=dict)
     agreed: dict[str, bool | None] = dataclasses.field(default_factory=dict)
@@ -146,8 +150,9 @@ class Answers:
         if before not in (None, self._records):
             self.shown.clear()
             self.agreed.clear()
-        return dataclasses.replace(facts, shown=self.shown,
-                                   agreed=self.agreed, silent=self.silent)
+        return dataclasses.replace(
+            facts, shown=self.shown, agreed=self.agreed, silent=self.silent,
+            going=self.going)
 
 
 class Rows:

@@ -77,7 +77,7 @@ def kept(facts: Facts, row: rows.Row) -> Decision | None:
         return None
     asked = one_question([*pinned, *(why for _, why in found)])
     if asked:
-        return _lend(facts.stack, found) or asked
+        return _lend(facts, found) or asked
     if ended:
         return _forget(facts, row, ended[0])
     if unpinned and not facts.stack.tags.only_snapshot:
@@ -97,12 +97,14 @@ def _needing(found: Found) -> list[lv_tags.LoanTag]:
     return [tag for tag, why in found if why.step is not Verdict.REPORT]
 
 
-def _lend(stack: Stack, found: Found) -> Decision | None:
+def _lend(facts: Facts, found: Found) -> Decision | None:
     """Lend what is not lent, before anybody is asked who may not answer.
 
-    What would have to be put together first may be needed no more.
+    What is lent no more as nobody needed it, or would have to be put together
+    first, is probably not needed.
     """
-    if stack.tags.source and not stack.assembled:
+    stack = facts.stack
+    if facts.going or stack.tags.source and not stack.assembled:
         return None
     missing = stack.missing_loans(_needing(found))
     return Decision(Action.LEND, lent=missing) if missing else None

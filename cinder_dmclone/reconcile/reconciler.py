@@ -307,7 +307,7 @@ class Reconciler:
         lv = stack.lv
         # Almost always the row's id; the row is read under the lock only.
         volume = stack.volume
-        answers = observed.Answers()
+        answers = observed.Answers(going=lane is workers.Lane.ERASURE)
         for _ in range(_most_steps(stack)):
             try:
                 decision, found, belongs = self._one_step(
@@ -356,7 +356,7 @@ class Reconciler:
                 decision.step, Action)
             if taken:
                 self._take(decision, known)
-        if taken and decision.step in actions.REMOVALS:
+        if taken and decision.step in actions.REMOVALS and known.stack.bare:
             self._remove(lv, volume, answers)
         return decision, found, belongs
 

@@ -46,7 +46,7 @@ def lane(decision: Decision, stack: state.Stack) -> Lane:
     if decision.step is Action.RECONNECT and (
             stack.disk or stack.borrows_here):
         return Lane.READ
-    if decision.step in actions.REMOVALS:
+    if decision.step in actions.REMOVALS and stack.bare and not stack.thin:
         return Lane.ERASURE
     return Lane.OTHER
 

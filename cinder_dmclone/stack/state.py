@@ -109,6 +109,11 @@ class Stack:
         return bool(self.data and self.data.suspended)
 
     @property
+    def bare(self) -> bool:
+        """Whether nothing is built on it, nor reads anything for it."""
+        return not (self.devices or self.exports or self.meta or self.disk)
+
+    @property
     def borrows_here(self) -> bool:
         """Whether it hydrates from another LV of this node."""
         return self.tags.source is not None and self.tags.source.local

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import typing
+from unittest import mock
 
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
@@ -17,9 +18,13 @@ from cinder_dmclone.reconcile.workers import Lane
 from cinder_dmclone.stack import state
 from cinder_dmclone.sysfs import sessions
 from tests.unit import base
+from tests.unit.fake import cloud
 
 # More than any lane has threads.
 MANY = 30
+EXPORTED = state.Stack(LvUuid('x'), exports={'iqn': mock.Mock()})
+STACKED = state.Stack(LvUuid('x'), devices={
+    names.clone(LvUuid('x')): mock.Mock()})
 DISK = sessions.Disk('/dev/sda', '8:0', sessions.LOGGED_IN)
 
 # Threads as cinder-volume has them by default: each lane is full of what does
@@ -56,9 +61,66 @@ class LaneTest(base.TestCase):
                 Action.RECONNECT: Lane.OTHER, Action.HYDRATE: Lane.OTHER,
                 Action.RELEASE: Lane.ERASURE,
                 Action.ERASE: Lane.ERASURE})]
+        # What is built on it, and its lender, wait for no other's erasure.
+        lanes += [(built, dict.fromkeys((Action.RELEASE, Action.ERASE),
+                                        Lane.OTHER))
+                  for built in (connected, EXPORTED, STACKED)]
         for stack, wanted in lanes:
             for step, expected in wanted.items():
                 self.assertIs(expected, workers.lane(Decision(step), stack))
+
+
+class HeldTest(base.CloudTestCase):
+    """The erasures of a node do not come to an end."""
+
+    def hold(self, node: cloud.Node) -> typing.Callable[[], None]:
+        """Let none begin; returns what ends that."""
+        pool, held = node.process.loop._workers, []
+
+        def spawn(function: typing.Callable[[Lane], None],
+                  lane: Lane) -> None:
+            if lane is Lane.ERASURE:
+                held.append(lane)
+            else:
+                function(lane)
+
+        def go_on() -> None:
+            for lane in held:
+                pool._work_lane(lane)
+        self.enterContext(mock.patch.object(pool, '_spawn', spawn))
+        return go_on
+
+    def test_the_lender_of_a_deleted_volume_waits_for_none(self) -> None:
+        attachment, _ = self.relocated()
+        self.cloud.settle(1)
+        self.cloud.detach(self.volume, attachment, self.b)
+        name = names.data_lv(self.cloud.row(self.volume).lv)
+        go_on = self.hold(self.b)
+        self.cloud.delete(self.volume)
+        self.cloud.settle()
+        self.assert_clean(self.a, set())
+        self.assertEqual(({}, {}, {name}, []), (
+            self.b.mapper.mapped, self.b.initiator.records_,
+            set(self.b.group.volumes), self.b.erased))
+        go_on()
+        self.assertEqual(({}, [name]), (self.b.group.volumes, self.b.erased))
+
+    def test_what_waits_is_what_it_was(self) -> None:
+        """A database may be restored meanwhile, or its successor be lost."""
+        go_on = self.hold(self.a)
+        self.relocated()
+        old = self.a.group.volumes[names.data_lv(self.lv)]
+        tags = set(old.tags)
+        self.cloud.settle()
+        self.assertIsNone(self.cloud.row(self.volume).source)
+        self.assertEqual(({}, {}, tags, []), (
+            self.a.mapper.mapped, self.a.targets.exports, set(old.tags),
+            self.a.erased))
+        self.cloud.calls.clear()
+        go_on()
+        self.assert_settled()
+        # Nor is it lent again before it is asked who needs it.
+        self.assertNotIn('ensure', [call.method for call in self.cloud.calls])
 
 
 class WorkersTest(base.TestCase):
