@@ -413,3 +413,11 @@ class VolumeGroup:
         From the disk, and at most 1 MiB.
         """
         return lvm.read(self.name, name, first, size)
+
+    @reads
+    def health(self, name: str) -> str:
+        """What is wrong with a volume now, in LVM's words; empty if nothing.
+
+        ``partial``: a disk that it is on is missing, or does not answer.
+        """
+        return lvm.health(self.name, name)

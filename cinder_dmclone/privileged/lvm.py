@@ -317,6 +317,16 @@ def read(group: str, name: str, first: int, size: int) -> bytes:
          f'count={size // 4096}', 'iflag=direct', 'status=none'], _SECONDS)
 
 
+@privileged.timely(_WAIT_SECONDS, _BEGUN)
+def health(group: str, name: str) -> str:
+    """What is wrong with a volume or its disks, which LVM looks at for this.
+
+    :returns: lv_health_status in lvmreport(7), empty if nothing is
+    """
+    return _lvm('lvs', '--noheadings', '-o', 'lv_health_status',
+                _volume(group, name)).strip()
+
+
 @privileged.context.entrypoint
 def backup_identity(group: str) -> tuple[str, int] | None:
     """Uuid and sequence number of the group in LVM's own backup of it.

@@ -62,18 +62,21 @@ def show(host: Host, lv: LvUuid) -> messages.Shown:
 
 
 def _can_be_read(host: Host, lv: lvm.LogicalVolume) -> bool:
-    """Whether an LV's disk is there; whoever asks may delete another copy.
+    """Whether an LV's disks are there; whoever asks may delete another copy.
 
-    LVM and the kernel have the LV still when its disk has gone.
+    The kernel has the LV still when one of its disks has gone. LVM looks at
+    each of them, but where it is now, not where the kernel has it.
     """
     try:
+        wrong = host.group.health(lv.name)
         for first in 0, lv.size - _BLOCK:
             host.group.read(lv.name, first, _BLOCK)
     except exceptions.CommandFailed as error:
+        wrong = error.msg
+    if wrong:
         LOG.error('LV %(lv)s cannot be read: %(error)s',
-                  {'lv': lv.name, 'error': error.msg})
-        return False
-    return True
+                  {'lv': lv.name, 'error': wrong})
+    return not wrong
 
 
 def ask(world: World, decision: Decision, stack: Stack,

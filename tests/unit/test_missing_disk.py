@@ -89,6 +89,11 @@ class ProofTest(base.CloudTestCase):
         self.b.start()
         self.assert_kept()
 
+    def test_one_of_several_fails_while_the_node_runs(self) -> None:
+        """Its beginning and its end are on others."""
+        self.b.group.partial = {names.data_lv(self.copy)}
+        self.assert_kept()
+
     def test_it_fails_while_the_node_runs(self) -> None:
         """LVM and the kernel have the LV as before."""
         self.enterContext(mock.patch.object(

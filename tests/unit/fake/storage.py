@@ -282,6 +282,11 @@ class Group:
             return lv.superblock.pack()[first:first + size].ljust(size, b'\0')
         return (b'\0' if lv.zeroed else b'?') * size
 
+    def health(self, name: str) -> str:
+        if name not in self.volumes:
+            raise _failed('lvs', f'{name}: no such volume')
+        return 'partial' if name in self.partial else ''
+
     def lose_power(self) -> None:
         """Only what was flushed is left, and nothing is active."""
         self.volumes = {}

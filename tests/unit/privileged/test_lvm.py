@@ -93,6 +93,7 @@ class LvmTest(Case):
                      lambda: lvm.read('vg', NAME, 0, 100),
                      lambda: lvm.read('vg', NAME, 100, 4096),
                      lambda: lvm.read('vg', NAME, 0, 1 << 30),
+                     lambda: lvm.health('vg', 'root'),
                      lambda: lvm.report('a/b'),
                      lambda: lvm.activate('--all'),
                      lambda: lvm.backup_identity('..')):
