@@ -6,6 +6,7 @@ from __future__ import annotations
 import configparser
 import csv
 import importlib
+import json
 import re
 
 from cinder import objects
@@ -42,7 +43,7 @@ DEFAULTS = {opt.name: opt.default for opt in (
 
 def table() -> list[list[str]]:
     """Its rows, without the heading."""
-    lines = re.findall(r'^   (".*?",.*)$', PAGE, re.MULTILINE)
+    lines = re.findall(r'^   (".*?",.*\w{3,})$', PAGE, re.MULTILINE)
     return list(csv.reader(lines))
 
 
@@ -87,6 +88,31 @@ class FleetPageTest(base.BaseTestCase):
             self.assertEqual([int(one) * size for size in SIZES],
                              [int(cell) for cell in fleets], what)
             self.assertIn(known, ('read', 'measured', 'set'))
+
+    def test_what_was_measured(self) -> None:
+        """It is said as it was, and no more than the table has."""
+        value = {figure['name']: figure['value'] for figure in json.loads(
+            (test_packaging.ROOT / 'doc/results/held.json').read_text())[
+                'figures']}
+        page = {name: numbers for name, *numbers in csv.reader(
+            re.findall(r'^   ("[^"]*"(?:,\d+){4})$', PAGE, re.MULTILINE))}
+        for name, numbers in page.items():
+            self.assertEqual(
+                [value[f'{name}, {when}, {how}']
+                 for how in ('defaults', 'recommended')
+                 for when in ('at rest', 'busy')],
+                [int(number) for number in numbers])
+        self.assertEqual(4, len(page))
+        _, database, database_set, _, bus, bus_set, queues = (
+            int(one) for _, one, *_ in table()[:7])
+        most = {'database connections': (database, database_set),
+                'bus connections': (bus, bus_set),
+                'bus channels': (bus, bus_set),
+                'bus queues': (queues + 2, queues + 2)}
+        for name, limits in most.items():
+            for how, limit in zip(('defaults', 'recommended'), limits,
+                                  strict=True):
+                self.assertLessEqual(value[f'{name}, busy, {how}'], limit)
 
     def test_what_is_recommended_is_what_is_measured(self) -> None:
         found = recommended()
