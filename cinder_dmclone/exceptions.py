@@ -40,6 +40,12 @@ class NotBegun(CommandTimeout):
                "much else is under way. Nothing was changed.")
 
 
+class HelperEnded(CommandTimeout):
+    message = ("The privileged helper has ended during %(command)s, which may "
+               "be done or not: %(reason)s. It is started again for the next "
+               "call; the journal may say why it ended.")
+
+
 class CannotUnmanage(DMCloneException):
     message = ("Volume %(volume)s on %(node)s stays with Cinder: %(reason)s. "
                "Nothing was changed.")

@@ -47,6 +47,16 @@ def ready() -> None:
     """Nothing, when the daemon has started; that may take long."""
 
 
+def _ended(error: OSError) -> bool:
+    """Whether a call failed as the daemon has ended.
+
+    Its channel breaks, or ends, which is an error without a number
+    (``_reader_main`` in oslo_privsep's comm.py).
+    """
+    return isinstance(error, ConnectionError) or (
+        error.errno is None and error.filename is None)
+
+
 def timely(seconds: float, begun: float,
            abroad: bool = False) -> typing.Callable[[_Function], _Function]:
     """An entrypoint that is not carried out after its caller has given up.
@@ -55,7 +65,8 @@ def timely(seconds: float, begun: float,
     bounds: what was decided before would be done after what was decided
     since. Both processes have the same monotonic clock.
 
-    Calls raise NotBegun and CommandTimeout beside what they raise themselves.
+    Calls raise NotBegun, CommandTimeout and HelperEnded beside what they raise
+    themselves.
 
     :param seconds: how long the caller waits
     :param begun: within how many of these it has to begin
@@ -78,6 +89,11 @@ def timely(seconds: float, begun: float,
             except comm.PrivsepTimeout:
                 raise exceptions.CommandTimeout(
                     command=function.__name__, seconds=seconds) from None
+            except OSError as error:
+                if not _ended(error):
+                    raise
+                raise exceptions.HelperEnded(
+                    command=function.__name__, reason=error) from error
 
         # The daemon finds this by its name, as the entrypoint.
         @functools.wraps(remote)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import socket
 import threading
 import time
 import types
@@ -12,6 +13,7 @@ from unittest import mock
 
 import ddt
 from oslo_privsep import comm
+from oslo_privsep import daemon
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
@@ -143,6 +145,46 @@ class StartTest(DaemonTestCase):
                           privileged.context, 'channel', None))):
                 lvm.report('vg')
             self.run_.assert_called_once()
+
+
+class EndedTest(base.TestCase):
+    """The daemon is killed: with a call, or before the next one."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        ours, self.its = socket.socketpair()
+        self.addCleanup(self.its.close)
+        self.addCleanup(ours.close)
+        with mock.patch.object(daemon._ClientChannel, 'exchange_ping'):
+            self.channel = daemon._ClientChannel(ours, privileged.context)
+        self.enterContext(mock.patch.object(
+            privileged.context, 'channel', self.channel))
+
+    def assert_ended(self, reason: str) -> None:
+        with self.assertRaisesRegex(
+                exceptions.HelperEnded,
+                f'has ended during report, .*: {reason}'):
+            lvm.report('vg')
+
+    def test_with_a_call(self) -> None:
+        def end() -> None:
+            self.its.recv(1 << 20)
+            self.its.close()
+        killed = threading.Thread(target=end)
+        killed.start()
+        self.assert_ended('Premature eof')
+        killed.join()
+
+    def test_before_it_is_noticed(self) -> None:
+        self.its.close()
+        self.channel.reader_thread.join()
+        self.channel.running = True
+        self.assert_ended('.*Broken pipe')
+
+    def test_an_error_of_a_call_is_none_of_it(self) -> None:
+        with mock.patch.object(self.channel, 'remote_call',
+                               side_effect=OSError(5, 'Input/output error')):
+            self.assertRaisesRegex(OSError, 'Input/output', lvm.report, 'vg')
 
 
 class StuckTest(DaemonTestCase):
