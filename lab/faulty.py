@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import signal
 import time
@@ -111,8 +112,10 @@ class _Port:
 
 
 def _verb(attribute: str, args: tuple[typing.Any, ...]) -> str:
-    """What is asked of another node is a call of its own."""
-    return next((type(arg).__name__ for arg in args
+    """What is asked of other nodes is a call of its own."""
+    asked = (itertools.chain(*args[0].values()) if attribute == 'ask_each'
+             else args)
+    return next((type(arg).__name__ for arg in asked
                  if isinstance(arg, messages.Request)), attribute)
 
 

@@ -19,10 +19,11 @@ class PortTest(unittest.TestCase):
         port = faulty._Port('peers', mock.Mock())
         with mock.patch.object(faulty, '_pass') as passed:
             port.ask('b@dmclone', messages.Show(LvUuid('an lv')))
+            port.ask_each({'b@dmclone': [messages.Show(LvUuid('an lv'))]})
             port.notify('b@dmclone', 'a volume')
         self.assertEqual(
-            ['peers.Show:before', 'peers.Show:after', 'peers.notify:before',
-             'peers.notify:after'],
+            2 * ['peers.Show:before', 'peers.Show:after'] + [
+                'peers.notify:before', 'peers.notify:after'],
             [call.args[0] for call in passed.call_args_list])
 
 
