@@ -41,6 +41,10 @@ set -e
 pgrep -x libvirtd >/dev/null || libvirtd --daemon --listen
 pgrep -x dropbear >/dev/null || dropbear -R -s -E -p "$1:22" 2>>"$2"
 '''
+# nova-compute writes it once and does not flush it (write_local_node_uuid in
+# nova/virt/node.py). It would be empty after a power cut soon after, and
+# nova-compute end at once: nodes are to be older than that.
+_IDENTITY = '/var/lib/nova/compute_id'
 _KEEP = '''
 for file in "$2"/*.xml; do
     kept=$1/${file##*/}
@@ -111,6 +115,7 @@ class ComputeService(Daemon):
 
     def wait_up(self, timeout: float = 600) -> None:
         super().wait_up(timeout)
+        self._node.run(['sync', _IDENTITY])
         self._node.run(['sh', '-c', _KEEP, 'sh', str(self._kept),
                         _CAPABILITIES, self._node.name])
 
