@@ -32,6 +32,7 @@ and never in a circle (``tests/unit/test_layers.py`` reads this map)::
     0 location        where an LV is; identifiers
     0 marks           what a port says of its own calls
     0 names           names of everything that is made
+    0 courses         how a clone is to hydrate, and what comes of it
     0 units           sizes that know what they count
     0 deadlines       how long a call may take, and who waits for whom
     0 settings        what the operator chose

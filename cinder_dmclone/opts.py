@@ -58,6 +58,21 @@ dmclone_opts = [
         help='How many MiB are copied by one request at most while a volume '
              'hydrates.'),
     cfg.IntOpt(
+        'dmclone_hydration_floor_mib', default=50, min=0, max=100000,
+        mutable=True,
+        help='How many MiB a second of a volume are copied at least while '
+             'its server does I/O all the time; when it pauses it is more. '
+             'The higher, the longer the server waits for some of its own '
+             'I/O meanwhile. 0: what the kernel copies by itself, which may '
+             'be nothing.'),
+    cfg.IntOpt(
+        'dmclone_hydration_ceiling_mib', default=0, min=0, max=100000,
+        mutable=True,
+        help='How many MiB a second all volumes that hydrate on this node '
+             'take from the network together, at most. What servers read and '
+             'write themselves is not counted. One region of each is under '
+             'way at any time, which may be more. 0: no limit.'),
+    cfg.IntOpt(
         'dmclone_max_copies', default=3, min=2,
         help='How many copies of one volume there may be on all nodes: the '
              'volume, and older copies that it hydrates from. Each takes the '

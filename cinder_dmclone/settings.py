@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import dataclasses
 
 from cinder_dmclone.location import backend_of
@@ -13,13 +14,27 @@ from cinder_dmclone import units
 
 
 @dataclasses.dataclass(frozen=True)
+class Rates:
+    """How fast volumes hydrate, in bytes a second.
+
+    :ivar floor: each of them, at least, whatever its server does
+    :ivar ceiling: all of this backend on this node together, at most; 0 for
+        no limit
+    """
+
+    floor: units.Bytes
+    ceiling: units.Bytes
+
+
+@dataclasses.dataclass(frozen=True)
 class Settings:
     """What the operator chose, in the units the code uses.
 
     ``budget`` is how long a driver call may take, in seconds; ``max_copies``
     how many LVs of one volume there may be on all nodes; ``serves_the_full``
     whether a server is served in place to whose node its volume cannot move;
-    ``ionice`` an option of that for who overwrites what is deleted, or empty.
+    ``ionice`` an option of that for who overwrites what is deleted, or empty;
+    ``rates`` is asked each time, as the operator may change them.
     """
 
     node: NodeName
@@ -29,6 +44,7 @@ class Settings:
     least_region: units.Bytes
     hydration_threshold: units.Bytes
     hydration_batch: units.Bytes
+    rates: Callable[[], Rates]
     budget: float
     max_copies: int
     serves_the_full: bool

@@ -26,6 +26,7 @@ from cinder_dmclone.location import NodeName
 from cinder_dmclone import locks
 from cinder_dmclone.peers import client
 from cinder_dmclone.ports import Host
+from cinder_dmclone.settings import Rates
 from cinder_dmclone.settings import Settings
 from cinder_dmclone import units
 from cinder_dmclone.world import World
@@ -55,6 +56,10 @@ def make_host(configuration: typing.Any, node: NodeName,
             config.dmclone_hydration_threshold_mib * oslo_units.Mi),
         hydration_batch=units.Bytes(
             config.dmclone_hydration_batch_mib * oslo_units.Mi),
+        rates=lambda: Rates(
+            units.Bytes(config.dmclone_hydration_floor_mib * oslo_units.Mi),
+            units.Bytes(
+                config.dmclone_hydration_ceiling_mib * oslo_units.Mi)),
         budget=CONF.rpc_response_timeout * deadlines.CALL_PART,
         max_copies=config.dmclone_max_copies,
         serves_the_full=config.dmclone_no_room == 'serve',

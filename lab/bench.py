@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lab import (account, births, chart, crowd, entry, exposure, figures,
+from lab import (account, births, busy, chart, crowd, entry, exposure,
+                 figures,
                  held, holes, hydrating, install, kernel, latency, model,
                  peers, places, profile, races, races_table, scheduling,
                  virtualenv, writers)
 from lab.account import Cost
 from lab.figures import Aim, Figure
 from lab.lab import Lab
-from lab.measure import ALONE, BUSY, KEPT, Bench
+from lab.measure import Bench
 from lab.node import Size
 from lab.show import expect
 
@@ -202,25 +203,7 @@ class Suite:
             writes]
 
     def _busy(self) -> list[Figure]:
-        rates: dict[str, dict[str, list[float]]] = {
-            load: {ALONE: [], KEPT: []} for load in BUSY}
-        late: dict[str, dict[str, list[float]]] = {
-            load: {ALONE: [], KEPT: []} for load in BUSY}
-        volume, at = self._bench.filled(8)
-        for number in range(self._times):
-            self._bench.detach(at)
-            at = self._bench.attach(volume, 2 - number % 2)
-            self._bench.fill_area(at)
-            for load in BUSY:
-                self._bench.beside_a_load(at, load, rates[load], late[load])
-            self._bench.settle(at)
-        self._bench.detach(at)
-        self._lab.delete_volume(volume)
-        return [figure for load in BUSY for figure in (
-            figures.ratio(f'hydration beside {load}', KEPT, ALONE,
-                          rates[load], 'MiB/s'),
-            figures.ratio(f'99 % of {load} within', KEPT, ALONE, late[load],
-                          'ms', Aim(2, most=True)))]
+        return busy.measure(self._bench, self._lab, self._times)
 
     def _accounts(self) -> list[Figure]:
         volume, at = self._bench.filled(1)

@@ -119,6 +119,10 @@ class Daemon:
         """kill -9 every process of the service at once."""
         self._signal('KILL')
 
+    def reread(self) -> None:
+        """Have it read its configuration again, as far as it can."""
+        self._node.run(f'pkill -HUP -F {self._pid}')
+
     def pause(self) -> None:
         """Let none of its processes do anything until resume()."""
         self._node.run(f'pkill -STOP -s "$(cat {self._pid})"')

@@ -20,20 +20,12 @@ from lab.show import expect
 
 _SCRATCH = 'bench-scratch'
 # Seconds of a load, and of one look at a hydration.
-_WINDOW = 2
+WINDOW = 2
 _LOAD = 3
-_BUSY_SECONDS = 7
 # Bytes that a server writes again and again.
 AREA = 64 << 20
-# What servers do while a volume hydrates: with pauses of less than a
-# millisecond, and with none.
-BUSY = {
-    '1000 writes/s': (*fio.SYNC, '--rate_iops=1000'),
-    'writes at depth 1': fio.SYNC,
-    'writes at depth 32': fio.DEEP,
-}
-# How it hydrates: by the kernel alone, and with the service at work.
-ALONE, KEPT = 'alone', 'kept going'
+# What a clone may have under way, in all and in one copy, by default.
+_MOST = 16 << 20, 4 << 20
 # Lets the first clone that appears copy nothing by itself, and says what it
 # was allowed to.
 _BRAKE = r'''
@@ -127,13 +119,23 @@ class Bench:
         """Let a clone copy that was braked, if it still has to."""
         look.message(at.node, at.clone, 'hydration_threshold', self._brake)
 
+    def widen(self, at: AttachedVolume) -> None:
+        """Let a clone have as much under way as it was made with."""
+        status = at.status()
+        expect(status, f'{at.path} does not hydrate')
+        assert status
+        region = int(status.region_size.to_bytes())
+        for key, most in zip(('batch_size', 'threshold'), reversed(_MOST)):
+            look.message(at.node, at.clone, f'hydration_{key}',
+                         str(most // region))
+
     def _has(self, node: LabNode, lv: str) -> bool:
         """Whether a node has an LV."""
         return node.run(['test', '-e', f'/dev/{look.GROUP}/volume-{lv}'],
                         check=False).code == 0
 
     @contextlib.contextmanager
-    def _paused(self, node: LabNode) -> Iterator[Callable[[], None]]:
+    def paused(self, node: LabNode) -> Iterator[Callable[[], None]]:
         """Stop cinder-volume of a node, until the function is called.
 
         It must not end a hydration while something else is measured.
@@ -155,7 +157,7 @@ class Bench:
                    samples: dict[str, list[float]]) -> None:
         """Measure on a volume that has just been attached elsewhere."""
         node = at.node
-        with self._paused(node) as go_on:
+        with self.paused(node) as go_on:
             expect(at.status(), f'{at.path} does not hydrate')
             node.run(f'lvcreate --quiet --yes -n {_SCRATCH} -L 1g '
                      f'{look.GROUP}')
@@ -196,14 +198,14 @@ class Bench:
             f'bs=1M count={mib} skip={number * mib} seek={number * mib} '
             'iflag=direct oflag=direct')
         samples['dd'].append(mib / figures.dd_seconds(copied.stderr))
-        samples['hydration'].append(self._hydration(
+        samples['hydration'].append(self.copying(
             at, f'dmsetup message {clone} 0 enable_hydration; '))
 
-    def _hydration(self, at: AttachedVolume, first: str = '') -> float:
+    def copying(self, at: AttachedVolume, first: str = '') -> float:
         """MiB/s that are copied now; ``first`` is done at the beginning."""
         out = at.node.run(
             f'look() {{ dmsetup status --noflush {at.clone}; date +%s.%N; }}; '
-            f'look; {first}sleep {_WINDOW}; look').stdout.splitlines()
+            f'look; {first}sleep {WINDOW}; look').stdout.splitlines()
         before, after = clone_status(out[0]), clone_status(out[2])
         expect(before and after and not after.complete,
                'hydration ended while it was measured')
@@ -212,39 +214,12 @@ class Bench:
             after.region_size * SECTOR) / (1 << 20)
         return done / (float(out[3]) - float(out[1]))
 
-    def beside_a_load(self, at: AttachedVolume, load: str,
-                      rates: dict[str, list[float]],
-                      late: dict[str, list[float]]) -> None:
-        """What is copied while a server writes, and what its writes take.
-
-        With the service on its node stopped, and at work.
-
-        :param load: one of ``BUSY``
-        """
-        # Which one is first alternates.
-        for name in sorted((ALONE, KEPT), reverse=bool(len(rates[KEPT]) % 2)):
-            with (self._paused(at.node) if name == ALONE
-                  else contextlib.nullcontext()):
-                rate, found = self._beside(at, BUSY[load])
-            rates[name].append(rate)
-            late[name].append(found.late)
-
-    def _beside(self, at: AttachedVolume, words: tuple[str, ...]
-                ) -> tuple[float, Load]:
-        node = at.node
-        words = (*words, *fio.for_seconds(_BUSY_SECONDS), f'--size={AREA}')
-        with fio.Running(node, fio.command(at.path, *words)) as load:
-            # The service, if it goes on, has to see that it hydrates.
-            time.sleep(_WINDOW)
-            rate = self._hydration(at)
-            return rate, load.wait()
+    # Loads
 
     def fill_area(self, at: AttachedVolume) -> None:
         """Write where loads write: or they would copy that by writing."""
         at.node.run(f'dd if=/dev/zero of={at.path} bs=1M '
                     f'count={AREA >> 20} oflag=direct')
-
-    # Loads
 
     def _load_until(self, at: AttachedVolume, done: Callable[[], bool],
                     after: Callable[[], None] = lambda: None

@@ -15,7 +15,6 @@ import errno
 import os
 import pathlib
 import re
-import time
 from typing import Any, NamedTuple
 import uuid
 
@@ -40,8 +39,6 @@ _ARGUMENT = re.compile(r'\d+(:\d+)?')
 # Tables of the targets that have more to tell than their table.
 _TELLING = re.compile(r'\d+ \d+ (clone|multipath)\b')
 _ABSENT = re.compile(r'No such device or address|Device does not exist')
-# In a clone's status, if it may copy anything.
-_THRESHOLD = re.compile(r'\bhydration_threshold [1-9]\d*\b')
 _BUSY = re.compile(r'Device or resource busy|is in use')
 
 _SECONDS = 10.0
@@ -231,36 +228,6 @@ def link(name: str) -> str:
     """A path to a device that its user may replace (``links``)."""
     nodes.ready(f'/dev/mapper/{_ours(name)}')
     return links.make(name)
-
-
-@privileged.context.entrypoint
-def look_again(clones: tuple[str, ...], times: int, pause: float) -> float:
-    """Have the kernel look whether it can copy on; leave out what is gone.
-
-    Setting a clone's threshold has it look at once
-    (``set_hydration_threshold`` in dm-clone-target.c). It is set to what it
-    is: whoever sets another has to find it again, and 0 is no error.
-
-    :param times: how often; the helper may log each of its calls
-    :param pause: in seconds, between looks
-    :returns: how long the looks took, in seconds
-    """
-    busy = 0.0
-    for number in range(times):
-        if number:
-            time.sleep(pause)
-        begin = time.monotonic()
-        _look_once(clones)
-        busy += time.monotonic() - begin
-    return busy
-
-
-def _look_once(clones: tuple[str, ...]) -> None:
-    for name in clones:
-        found = _THRESHOLD.search(_state(_ours(name)))
-        if found:
-            dm_ioctl.ask(dm_ioctl.TARGET_MSG, name,
-                         data=dm_ioctl.pack_message(tuple(found[0].split())))
 
 
 @privileged.context.entrypoint

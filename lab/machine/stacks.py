@@ -24,6 +24,7 @@ from cinder_dmclone.host.dm import device
 from cinder_dmclone.host.iscsi import initiator, targets
 from cinder_dmclone.location import LvUuid, NodeName, VolumeId
 from cinder_dmclone.ports import Host
+from cinder_dmclone.settings import Rates
 from cinder_dmclone.settings import Settings
 from cinder_dmclone.stack import (clones, consumers, exports, inspect,
                                   lv_tags, teardown, write_gate)
@@ -48,7 +49,8 @@ def host(address: str) -> Host:
             target_prefix='iqn.2010-10.org.openstack:',
             portal=f'{address}:3260', least_region=Bytes(4 << 10),
             hydration_threshold=Bytes(16 << 20),
-            hydration_batch=Bytes(4 << 20), budget=60, max_copies=3,
+            hydration_batch=Bytes(4 << 20),
+            rates=lambda: Rates(Bytes(0), Bytes(0)), budget=60, max_copies=3,
             serves_the_full=False, reserved_percentage=0,
             key=KEY.read_bytes()),
         group=group, meta_group=group, dm=device.DeviceMapper(),

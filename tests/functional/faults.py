@@ -2,6 +2,7 @@
 """What tests do to cinder-volume and to a hydration (see lab/faulty.py)."""
 from __future__ import annotations
 
+import time
 import typing
 from collections.abc import Callable
 
@@ -96,14 +97,16 @@ class Faults(testtools.TestCase):
 
     def brake(self, at: AttachedVolume) -> None:
         """Make a hydration stand still; only what I/O needs is copied."""
-        self._pace(at, 0, 1)
+        self._by_hand(at, 0, 0)
 
     def crawl(self, at: AttachedVolume, lender: LabNode) -> None:
         """Let it copy a region at a time, and the lender read it late.
 
         So there is always a copy under way.
         """
-        self.assertTrue(self._pace(at, 1, 1), 'no clone')
+        # A batch size of 0 is 1 to the kernel, and to the service a word
+        # that it has no say in this.
+        self.assertTrue(self._by_hand(at, 1, 0), 'no clone')
         (loan,) = self._loans(at, lender)
         name, (_, size, _, device, offset) = loan
         self._load(lender, name, f'0 {size} delay {device} {offset} 100')
@@ -132,6 +135,19 @@ class Faults(testtools.TestCase):
     def _load(lender: LabNode, name: str, table: str) -> None:
         look.device(lender, name, 'load', '--readonly', '--table', table)
         look.device(lender, name, 'resume')
+
+    def _by_hand(self, at: AttachedVolume, threshold: int,
+                 batch: int) -> bool:
+        """The same for as long as the clone is there."""
+        wanted = {'hydration_threshold': threshold,
+                  'hydration_batch_size': batch}
+        while self._pace(at, threshold, batch):
+            # The service may have looked before and speak after that.
+            time.sleep(0.1)
+            status = at.status()
+            if status and status.core == wanted:
+                return True
+        return False
 
     @staticmethod
     def _pace(at: AttachedVolume, threshold: int, batch: int) -> bool:

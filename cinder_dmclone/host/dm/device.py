@@ -11,6 +11,8 @@ import pathlib
 import time
 from typing import Any, Callable, Iterable
 
+from cinder_dmclone.courses import Course
+from cinder_dmclone.courses import Progress
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm.status import CloneStatus
 from cinder_dmclone.host.dm.status import MultipathStatus
@@ -22,6 +24,7 @@ from cinder_dmclone.host import thin_map
 from cinder_dmclone.marks import reads
 from cinder_dmclone.privileged import block
 from cinder_dmclone.privileged import dm
+from cinder_dmclone.privileged import hydration
 
 SYSFS = pathlib.Path('/sys/dev/block')
 
@@ -171,17 +174,19 @@ class DeviceMapper:
         dm.message(name, words)
 
     @reads
-    def look_again(self, clones: Iterable[str], times: int,
-                   pause: float) -> float:
-        """Have the kernel look whether it can copy on in the background.
+    def keep_going(self, courses: Iterable[Course], seconds: float
+                   ) -> tuple[float, tuple[Progress, ...]]:
+        """Have clones hydrate on their courses for a while.
 
-        A clone that is gone is left out. Waits for no I/O, starts no process.
+        One that is gone is left out. Waits for no I/O, starts no process, and
+        changes nothing but how much is copied at a time.
 
-        :param times: how often
-        :param pause: in seconds, between looks
-        :returns: how long the looks took, in seconds
+        :returns: how long to wait before the next call, in seconds, and what
+            has come of each
         """
-        return dm.look_again(tuple(clones), times, pause)
+        pause, found = hydration.keep_going(
+            tuple(tuple(course) for course in courses), seconds)
+        return pause, tuple(Progress(*each) for each in found)
 
     def clone_status(self, name: str, flush: bool = False) -> CloneStatus:
         """State of a clone.

@@ -25,6 +25,7 @@ from cinder_dmclone.service.base import Service
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
 from cinder_dmclone.service import volumes
+from cinder_dmclone.settings import Rates
 from cinder_dmclone.settings import Settings
 from cinder_dmclone import units
 from cinder_dmclone.world import World
@@ -64,6 +65,7 @@ class Process:
             target_prefix='iqn.2010-10.org.openstack:',
             least_region=storage.REGION, hydration_threshold=units.Bytes(1),
             hydration_batch=units.Bytes(1), budget=45.0,
+            rates=lambda: Rates(units.Bytes(0), units.Bytes(0)),
             max_copies=node.cloud.max_copies,
             serves_the_full=node.cloud.serves_the_full,
             reserved_percentage=node.cloud.reserved_percentage,

@@ -145,10 +145,9 @@ class Mapper:
                 self._node.complain(f'removing {name} hangs for ever')
         del self.mapped[name]
 
-    def look_again(self, clones: typing.Iterable[str], times: int,
-                   pause: float) -> float:
+    def keep_going(self, *_: object) -> tuple[float, tuple[()]]:
         """Changes nothing that can be seen."""
-        return 0.0
+        return 0.0, ()
 
     def message(self, name: str, *words: str) -> None:
         if name not in self.mapped:

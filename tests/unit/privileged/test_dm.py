@@ -19,8 +19,6 @@ from tests.unit.privileged import dmioctl
 
 LV = LvUuid('11111111-2222-3333-4444-555555555555')
 NAME = f'dmclone-clone-{LV}'
-CLONE_STATUS = ('0 8 clone 8/1024 8 3/8 0 0 4 hydration_threshold %d '
-                'hydration_batch_size 32 rw')
 
 
 class Case(unittest.TestCase):
@@ -217,29 +215,6 @@ class DmTest(Case):
         dm.message(NAME, ('reinstate_path', '8:16'))
         self.assertEqual([(NAME, 'reinstate_path 8:16')],
                          self.ioctl.messages)
-
-    def test_the_threshold_is_set_to_what_it_is(self) -> None:
-        for threshold in 64, 8:
-            self.ioctl.tables[NAME] = CLONE_STATUS % threshold
-            dm.look_again(('dmclone-gone', NAME), 1, 0)
-        self.assertEqual([(NAME, 'hydration_threshold 64'),
-                          (NAME, 'hydration_threshold 8')],
-                         self.ioctl.messages)
-
-    def test_several_looks_in_one_call(self) -> None:
-        self.ioctl.tables[NAME] = CLONE_STATUS % 64
-        with mock.patch('time.sleep') as sleep:
-            self.assertGreater(dm.look_again((NAME,), 3, 0.1), 0)
-        self.assertEqual([mock.call(0.1)] * 2, sleep.call_args_list)
-        self.assertEqual(3, len(self.ioctl.messages))
-
-    def test_who_may_not_copy_has_nothing_to_look_for(self) -> None:
-        for status in CLONE_STATUS % 0, '0 8 clone Fail', '0 8 linear ':
-            self.ioctl.tables[NAME] = status
-            dm.look_again((NAME,), 1, 0)
-        self.assertEqual([], self.ioctl.messages)
-        with self.assertRaises(ValueError):
-            dm.look_again(('sda',), 1, 0)
 
     def test_other_messages_are_refused(self) -> None:
         for words in (('@stats_create',), ('reinstate_path', '/dev/sda'),

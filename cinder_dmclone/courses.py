@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a clone hydrates for a while, and what comes of it."""
+
+from __future__ import annotations
+
+import typing
+
+
+class Window(typing.NamedTuple):
+    """How much a clone has under way at most, in regions.
+
+    :ivar threshold: in all
+    :ivar batch: in one copy
+    """
+
+    threshold: int
+    batch: int
+
+
+class Course(typing.NamedTuple):
+    """How a clone is to hydrate for a while.
+
+    :ivar name: of the device
+    :ivar rest: its window while nobody does I/O
+    :ivar work: its window while somebody does
+    :ivar wake: whether it is asked to copy then at each look; by itself it
+        does so once a second, and goes on until it meets I/O
+    :ivar requests: what the last answer said, or -1
+    :ivar busy: the same
+    """
+
+    name: str
+    rest: Window
+    work: Window
+    wake: bool
+    requests: int = -1
+    busy: bool = False
+
+
+class Progress(typing.NamedTuple):
+    """What has come of a course.
+
+    :ivar rested: seconds in which nobody did I/O
+    :ivar rest: regions that arrived in these
+    :ivar worked: seconds in which somebody did
+    :ivar work: regions that arrived in these
+    """
+
+    name: str
+    rested: float
+    rest: int
+    worked: float
+    work: int
+    requests: int
+    busy: bool

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much hydrates at a time follows the options and the server."""
+from __future__ import annotations
+
+from lab import fio
+from lab.attached import AttachedVolume
+from tests.functional import base
+
+# By default, in bytes.
+MOST, BATCH = 16 << 20, 4 << 20
+
+
+class PaceTest(base.FunctionalTest):
+    """Node 2 hydrates from node 1."""
+
+    def rates(self, **options: int) -> None:
+        """Change them as an operator does, while cinder-volume runs."""
+        service = self.node2.volume
+        service.choose(**{f'dmclone_hydration_{name}_mib': value
+                          for name, value in options.items()})
+        service.reread()
+
+    def window(self, at: AttachedVolume) -> tuple[int, int]:
+        """What a clone has under way at most, in bytes; 0 without one."""
+        status = at.status()
+        if status is None:
+            return 0, 0
+        region = int(status.region_size.to_bytes())
+        threshold, batch = (status.core[f'hydration_{key}'] * region
+                            for key in ('threshold', 'batch_size'))
+        return threshold, batch
+
+    def test_limits_change_while_it_runs(self) -> None:
+        """Nothing is started anew, and no server waits for it."""
+        self.addCleanup(self.rates, floor=50, ceiling=0)
+        self.rates(floor=0, ceiling=1)
+        volume = self.volume(self.node1, 3)
+        at = self.attach(volume, self.node2)
+        region = 4096
+        self.wait('a region at a time',
+                  lambda: self.window(at) == (region, region))
+        with fio.Running(self.node2, fio.command(
+                at.path, *fio.SYNC, *fio.for_seconds(600), '--size=1M')) as io:
+            self.rates(floor=0, ceiling=0)
+            # There was no limit but the kernel's own while it rested.
+            self.wait('little at a time', lambda: self.window(at) == (
+                16 * region, 4 * region))
+            self.assertFalse(io.ended())
+            self.rates(floor=1 << 10, ceiling=0)
+            self.wait('what a floor that is never reached allows',
+                      lambda: self.window(at) in ((MOST, BATCH), (0, 0)))
+            io.end()
+        self.wait_complete(volume)
