@@ -40,6 +40,13 @@ class NotBegun(CommandTimeout):
                "much else is under way. Nothing was changed.")
 
 
+class HelperNotStarted(DMCloneException):
+    message = ("The privileged helper does not start (%(command)s: "
+               "%(reason)s): run this as root, or as the user of "
+               "cinder-volume, whom sudo has to let run that. Nothing was "
+               "done.")
+
+
 class HelperEnded(CommandTimeout):
     message = ("The privileged helper has ended during %(command)s, which may "
                "be done or not: %(reason)s. It is started again for the next "

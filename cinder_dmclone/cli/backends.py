@@ -28,7 +28,6 @@ from cinder_dmclone.cli import check
 from cinder_dmclone.cli import decisions
 from cinder_dmclone.cli import drain
 from cinder_dmclone.cli.errors import fail
-from cinder_dmclone.cli import helper
 from cinder_dmclone.cli import repair_group
 from cinder_dmclone.cli import show
 from cinder_dmclone import exceptions
@@ -37,6 +36,7 @@ from cinder_dmclone import locks
 from cinder_dmclone import opts
 from cinder_dmclone.ports import Host
 from cinder_dmclone import preflight
+from cinder_dmclone import privileged
 from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import deactivation
 from cinder_dmclone import wiring
@@ -51,7 +51,9 @@ SERVICE_OPTS = (cfg.StrOpt('volume_driver'), cfg.StrOpt('backend_host'))
 # Those that take the locks of cinder-volume.
 _DONE = {'activate': 'activated', 'adopt': 'adopted',
          'deactivate': 'deactivated'}
-# Those that ask the database, and nodes, but neither disks nor the kernel.
+# Those that ask the database, and nodes, but neither disks nor the kernel. The
+# others start the helper before anything else: what fails later is then about
+# one backend, or one volume.
 _WITHOUT_HELPER = frozenset(['give-up', 'list', 'move-snapshot', 'recover'])
 # Those about all backends, and their status if one cannot be looked at.
 _LEFT_OUT = {'activate': 1, 'deactivate': 1, 'drain': 2, 'metrics': 2}
@@ -104,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         _configure(arguments.config_file or ())
         return _run(arguments)
-    except (cfg.Error, helper.NotStarted) as error:
+    except (cfg.Error, exceptions.DMCloneException) as error:
         return fail(str(error))
     except _NoBackend:
         return fail('no backend in cinder.conf uses this driver', 1)
@@ -120,7 +122,9 @@ def _configure(files: typing.Iterable[str]) -> None:
     """Read ``cinder.conf`` as cinder-volume does."""
     logging.register_options(CONF)
     logging.set_defaults(default_log_levels=[
-        *logging.get_default_log_levels(), 'oslo.privsep.daemon=WARN'])
+        *logging.get_default_log_levels(), 'oslo.privsep.daemon=WARN',
+        # That a call has failed is said by who has made it.
+        'oslo_privsep.comm=ERROR'])
     words = [word for name in files for word in ('--config-file', name)]
     CONF(words, project='cinder', version=version.version_string())
     # What is said on the other is for whoever has called this. The logs of
@@ -144,13 +148,13 @@ def _run(arguments: argparse.Namespace) -> int:
         if command == 'check':
             return check.run(hosts, SERVICE_OPTS, unread)
         _tell(unread.items())
-        helper.start()
+        privileged.ready()
         code = _with_hosts(arguments, hosts)
         return max(code, _LEFT_OUT.get(command, 0)) if unread else code
     worlds, unread = _each(sections, wiring.make_world)
     _tell(unread.items())
     if command not in _WITHOUT_HELPER and worlds:
-        helper.start()
+        privileged.ready()
     if command in ('list', 'status'):
         return show.run(command, worlds, arguments.json, unread)
     if not worlds:

@@ -18,16 +18,17 @@ from oslo_config import cfg
 from oslo_rootwrap import wrapper
 
 from cinder_dmclone.cli.errors import fail
-from cinder_dmclone.cli import helper
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm_filter
 from cinder_dmclone.host import thin_pool
 from cinder_dmclone import preflight
 from cinder_dmclone.ports import Host
+from cinder_dmclone import privileged
 
 CONF = cfg.CONF
 
 _ROOTWRAP = 'cinder-rootwrap'
+_SOCKET = '/tmp/check/privsep.sock'
 # What restores LIO's configuration at boot, by distribution.
 _RESTORERS = ('target.service', 'rtslib-fb-targetctl.service')
 
@@ -52,7 +53,7 @@ def run(hosts: typing.Iterable[Host],
     unknown: Exception | None = None
     try:
         missing += _rootwrap()
-        helper.start()
+        privileged.ready()
         for host in hosts:
             missing += preflight.problems(host, service_opts)
             missing += preflight.pool_problems(host)
@@ -60,8 +61,7 @@ def run(hosts: typing.Iterable[Host],
             if host.group.pool:
                 notes += thin_pool.advice()
         notes += [*lvm_filter.advice(), *_restorers()]
-    except (CannotTell, helper.NotStarted,
-            exceptions.DMCloneException) as error:
+    except (CannotTell, exceptions.DMCloneException) as error:
         unknown = error
     # Backends of one node lack the same.
     for line in dict.fromkeys(missing):
@@ -82,7 +82,7 @@ def _options(unread: typing.Mapping[str, str]) -> list[str]:
 
 def _rootwrap() -> typing.Iterator[str]:
     """Ask rootwrap's own code whether it would start the helper."""
-    words = helper.command()
+    words = privileged.context.helper_command(_SOCKET)
     if [os.path.basename(word) for word in words[1:2]] != [_ROOTWRAP]:
         # The operator has a command of another kind.
         return

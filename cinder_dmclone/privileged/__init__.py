@@ -10,10 +10,9 @@ import typing
 
 from oslo_config import cfg
 from oslo_privsep import capabilities
-from oslo_privsep import comm
-from oslo_privsep import priv_context
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.privileged import helper
 
 SECTION = 'cinder_dmclone_privileged'
 
@@ -24,7 +23,7 @@ SECTION = 'cinder_dmclone_privileged'
 CAPABILITIES = [capabilities.CAP_SYS_ADMIN,
                 capabilities.CAP_DAC_READ_SEARCH]
 
-context = priv_context.PrivContext(
+context = helper.Context(
     'cinder_dmclone', cfg_section=SECTION, pypath=f'{__name__}.context',
     capabilities=CAPABILITIES)
 
@@ -47,16 +46,6 @@ def ready() -> None:
     """Nothing, when the daemon has started; that may take long."""
 
 
-def _ended(error: OSError) -> bool:
-    """Whether a call failed as the daemon has ended.
-
-    Its channel breaks, or ends, which is an error without a number
-    (``_reader_main`` in oslo_privsep's comm.py).
-    """
-    return isinstance(error, ConnectionError) or (
-        error.errno is None and error.filename is None)
-
-
 def timely(seconds: float, begun: float,
            abroad: bool = False) -> typing.Callable[[_Function], _Function]:
     """An entrypoint that is not carried out after its caller has given up.
@@ -65,8 +54,7 @@ def timely(seconds: float, begun: float,
     bounds: what was decided before would be done after what was decided
     since. Both processes have the same monotonic clock.
 
-    Calls raise NotBegun, CommandTimeout and HelperEnded beside what they raise
-    themselves.
+    Calls raise NotBegun and CommandTimeout beside what they raise themselves.
 
     :param seconds: how long the caller waits
     :param begun: within how many of these it has to begin
@@ -81,19 +69,10 @@ def timely(seconds: float, begun: float,
                                        seconds=begun)
 
         def ask(*arguments: typing.Any, **named: typing.Any) -> typing.Any:
-            if not context.channel or not context.channel.running:
-                ready()
-            try:
-                return remote(*arguments, **named,
-                              latest=time.monotonic() + begun)
-            except comm.PrivsepTimeout:
-                raise exceptions.CommandTimeout(
-                    command=function.__name__, seconds=seconds) from None
-            except OSError as error:
-                if not _ended(error):
-                    raise
-                raise exceptions.HelperEnded(
-                    command=function.__name__, reason=error) from error
+            # While it starts nothing is decided that a call could be late for.
+            context.running()
+            return remote(*arguments, **named,
+                          latest=time.monotonic() + begun)
 
         # The daemon finds this by its name, as the entrypoint.
         @functools.wraps(remote)

@@ -14,7 +14,6 @@ import time
 import typing
 from unittest import mock
 
-from oslo_privsep import daemon
 from oslo_rootwrap import wrapper
 
 from cinder_dmclone.cli import check
@@ -142,17 +141,17 @@ class RunTest(base.CloudTestCase):
 
     def test_nothing_can_be_told(self) -> None:
         code, lines, error = self.check(
-            ready=daemon.FailedToDropPrivileges('exited non-zero (1)'))
+            ready=exceptions.HelperNotStarted(command='sudo', reason='1'))
         self.assertEqual((2, []), (code, lines))
         self.assertIn('run this as root', error)
         self.assertEqual(1, error.count('\n'))
 
     def test_what_lacks_comes_before_what_cannot_be_told(self) -> None:
         code, lines, error = self.check(
-            ready=FileNotFoundError(2, 'No such file', 'sudo'),
+            ready=exceptions.HelperNotStarted(command='sudo', reason='1'),
             rootwrap=['no filter'])
         self.assertEqual((1, ['no filter']), (code, lines))
-        self.assertIn('the privileged helper does not start', error)
+        self.assertIn('The privileged helper does not start', error)
 
     def test_a_question_that_is_not_answered(self) -> None:
         code, _, error = self.check(exceptions.CommandTimeout(
@@ -173,7 +172,7 @@ class CommandTest(base.TestCase):
         done = self.call('[cinder_dmclone_privileged]\n'
                          'helper_command = false\n')
         self.assertEqual((2, ''), (done.returncode, done.stdout))
-        self.assertIn('cinder-dmclone: the privileged helper does not start',
+        self.assertIn('cinder-dmclone: The privileged helper does not start',
                       done.stderr)
 
     def test_a_configuration_that_cannot_be_read(self) -> None:

@@ -351,7 +351,7 @@ class WrongOptionsTest(base.TestCase):
 
 
 class NotAllowedTest(base.TestCase):
-    """Who runs it may not do what it needs."""
+    """Who runs it may not do what it needs, or loses what may."""
 
     def assert_refused(self, why: str, config: str, program: str,
                        *words: str) -> None:
@@ -365,9 +365,22 @@ class NotAllowedTest(base.TestCase):
         for words in (('activate',), ('forget', 'x'), ('metrics',),
                       ('repair-group', 'one'), ('status',)):
             self.assert_refused(
-                r'the privileged helper does not start \(false ',
+                r'The privileged helper does not start \(false ',
                 f'{CONF}[cinder_dmclone_privileged]\n'
                 'helper_command = false\n', '', *words)
+
+    def test_the_privileged_helper_ends(self) -> None:
+        self.assert_refused(
+            'The privileged helper has ended during report, which may be '
+            'done or not: killed[.]', CONF, STARTED + '''
+from cinder_dmclone import exceptions
+from cinder_dmclone.host import lvm
+
+def report(group):
+    raise exceptions.HelperEnded(command='report', reason='killed')
+
+lvm.VolumeGroup.report = report
+''', 'repair-group', 'one')
 
     def test_a_file_that_may_not_be_opened(self) -> None:
         program = STARTED + '''

@@ -19,7 +19,6 @@ LOG_PAGE = ROOT / 'doc/source/admin/log.rst'
 SOURCES: dict[str, set[str]] = {
     'preflight.py': set(),
     'cli/check.py': {'_options', '_rootwrap', '_restorers'},
-    'cli/helper.py': {'start'},
     'host/lvm_filter.py': {'advice'},
     'host/thin_pool.py': {'advice'},
     'host/iscsi/targets.py': {'check'},

@@ -270,8 +270,8 @@ class Initiator:
 
 def _unanswered(error: BaseException | None) -> bool:
     """Whether a login failed because nobody is there."""
-    if isinstance(error, exceptions.NotBegun):
-        # Nobody was asked.
+    if isinstance(error, (exceptions.NotBegun, exceptions.HelperEnded)):
+        # Nobody was asked, or nobody of this node was there to hear it.
         return False
     return isinstance(error, exceptions.CommandTimeout) or (
         isinstance(error, exceptions.CommandFailed)

@@ -189,7 +189,8 @@ class InitiatorTest(base.BaseTestCase):
     @ddt.data(
         exceptions.CommandFailed(command='iscsiadm', code=24,
                                  stderr='authorization failure'),
-        exceptions.NotBegun(command='login', seconds=10))
+        exceptions.NotBegun(command='login', seconds=10),
+        exceptions.HelperEnded(command='login', reason='eof'))
     def test_a_lender_that_may_be_there_is_asked_for_others(
             self, error: Error) -> None:
         self.iscsi.login.side_effect = error

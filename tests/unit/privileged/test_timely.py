@@ -17,6 +17,7 @@ from oslo_privsep import daemon
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
+from cinder_dmclone.privileged import helper
 from cinder_dmclone.privileged import iscsi
 from cinder_dmclone.privileged import lio
 from cinder_dmclone.privileged import lvm
@@ -156,7 +157,7 @@ class EndedTest(base.TestCase):
         self.addCleanup(self.its.close)
         self.addCleanup(ours.close)
         with mock.patch.object(daemon._ClientChannel, 'exchange_ping'):
-            self.channel = daemon._ClientChannel(ours, privileged.context)
+            self.channel = helper.Channel(ours, privileged.context)
         self.enterContext(mock.patch.object(
             privileged.context, 'channel', self.channel))
 

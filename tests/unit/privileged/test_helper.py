@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon itself, without a right of root's: it dies, or does not start."""
+
+from __future__ import annotations
+
+from concurrent import futures
+import os
+import pathlib
+import shlex
+import signal
+import sys
+import threading
+import time
+import typing
+from unittest import mock
+
+import ddt
+from oslo_config import cfg
+
+from cinder_dmclone import exceptions
+from cinder_dmclone import privileged
+from cinder_dmclone.privileged import lvm
+from tests.unit import base
+from tests.unit import test_packaging
+
+_PROGRAM = 'from oslo_privsep import daemon; daemon.helper_main()'
+# What both kinds of calls are about; there is none.
+GROUP = 'dmclone-test-helper'
+
+
+def identity() -> None:
+    lvm.backup_identity(GROUP)
+
+
+def report() -> None:
+    """Which the daemon refuses before it does anything."""
+    try:
+        lvm.report(f'{GROUP}/x')
+    except ValueError:
+        return
+    raise AssertionError('it was asked for')
+
+
+def begin(call: typing.Callable[[], None]) -> futures.Future[None]:
+    """Call in a thread that nobody has to wait for."""
+    asked: futures.Future[None] = futures.Future()
+
+    def put() -> None:
+        try:
+            call()
+            asked.set_result(None)
+        except Exception as error:
+            asked.set_exception(error)
+    threading.Thread(target=put, daemon=True).start()
+    return asked
+
+
+class DaemonTestCase(base.TestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.config = pathlib.Path(self.folder()) / 'privsep.conf'
+        self.configure('capabilities =')
+        self.set_command('env', f'PYTHONPATH={test_packaging.ROOT}',
+                         sys.executable, '-W', 'ignore', '-c', _PROGRAM,
+                         '--config-file', str(self.config))
+        self.addCleanup(privileged.context.stop)
+
+    def configure(self, *lines: str) -> None:
+        self.config.write_text('\n'.join([f'[{privileged.SECTION}]', *lines]))
+
+    def set_command(self, *words: str) -> None:
+        cfg.CONF.set_override('helper_command', shlex.join(words),
+                              privileged.SECTION)
+        self.addCleanup(cfg.CONF.clear_override, 'helper_command',
+                        privileged.SECTION)
+
+    def daemons(self) -> list[int]:
+        return [int(path.parent.name)
+                for path in pathlib.Path('/proc').glob('[0-9]*/cmdline')
+                if str(self.config).encode() in _read(path)]
+
+
+def _read(path: pathlib.Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b''  # the process has just ended
+
+
+@ddt.ddt
+class KilledTest(DaemonTestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        privileged.ready()
+        self.daemon, = self.daemons()
+        assert privileged.context.channel is not None
+        self.channel = privileged.context.channel
+
+    def kill(self) -> None:
+        os.kill(self.daemon, signal.SIGKILL)
+        self.channel.reader_thread.join()
+
+    def wait_for_request(self) -> None:
+        """Until one was sent."""
+        while True:
+            with self.channel.lock:
+                if self.channel.outstanding_msgs:
+                    return
+            time.sleep(0.01)
+
+    @ddt.data(identity, report)
+    def test_a_request_that_was_not_read(
+            self, call: typing.Callable[[], None]) -> None:
+        """Who made it is told, and alone knows whether to make it again."""
+        os.kill(self.daemon, signal.SIGSTOP)
+        asked = begin(call)
+        self.wait_for_request()
+        self.kill()
+        self.assertFalse(self.channel.running)
+        with self.assertRaisesRegex(
+                exceptions.HelperEnded, '(backup_identity|report), which may '
+                'be done or not: Premature eof'):
+            asked.result()
+        call()
+        self.assertNotIn(self.daemon, self.daemons())
+
+    def test_who_finds_it_dead_late_stops_no_other(self) -> None:
+        """Another thread has started a new one since."""
+        self.kill()
+        started: list[typing.Any] = []
+
+        class Dead:
+            close = self.channel.close
+
+            @property
+            def running(self) -> bool:
+                if not started:
+                    started.append(None)
+                    begin(privileged.ready).result()
+                    started.append(privileged.context.channel)
+                return False
+        with mock.patch.object(privileged.context, 'channel', Dead()):
+            identity()
+            self.assertIs(started[1], privileged.context.channel)
+            privileged.context.stop()
+
+
+class NotStartedTest(DaemonTestCase):
+
+    def assert_not_started(self, why: str) -> None:
+        for call in privileged.ready, identity, report:
+            with self.assertRaisesRegex(
+                    exceptions.HelperNotStarted, f'does not start .*: {why}'):
+                call()
+
+    def test_a_command_that_fails(self) -> None:
+        self.set_command('false')
+        self.assert_not_started('.*exited non-zero')
+
+    def test_a_command_that_is_not_there(self) -> None:
+        self.set_command('/nonexistent/helper')
+        self.assert_not_started('.*No such file')
+
+    def test_a_daemon_that_dies_before_it_listens(self) -> None:
+        """Another call tries again."""
+        self.configure('capabilities =', f'user = {GROUP}')
+        self.assert_not_started('.*failed to start')
+        self.configure('capabilities =')
+        identity()
