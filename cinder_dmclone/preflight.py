@@ -187,6 +187,10 @@ def group_problems(host: Host) -> typing.Iterator[str]:
                        f'{report.name} waits, since LVM was killed while it '
                        'changed it: restart cinder-volume, or vgchange '
                        f'--activate y {report.name}')
+            if lv.health:
+                yield (f'LVM misses a disk of LV {lv.name} of volume group '
+                       f'{report.name} ({lv.health}): pvs says which; bring '
+                       'it back, and restart cinder-volume')
         if report.mda_free < LEAST_MDA:
             yield (f'LVM can write {report.mda_free} bytes more about volume '
                    f'group {report.name}, and refuses all changes when there '

@@ -138,6 +138,8 @@ def _error(stack: state.Stack) -> str | None:
     clone = stack.clone
     if stack.suspended:
         return 'ERROR: it is suspended'
+    if stack.missing_disk:
+        return f'ERROR: {stack.missing_disk}'
     if clone and clone.mode is not status.Mode.RW:
         return f'ERROR: its clone is {_BAD[clone.mode]}'
     return None

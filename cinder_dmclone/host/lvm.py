@@ -62,6 +62,9 @@ class LogicalVolume:
     :ivar pool: the thin pool that it is in; empty if its blocks are on disks
     :ivar suspended: whether its I/O waits, as LVM was killed in a change of
         it; LVM itself makes no report during a change
+    :ivar health: what LVM found wrong with it or its disks when it made the
+        report (lv_health_status in lvmreport(7)); empty if nothing.
+        ``partial``: a disk that it is on was missing
     """
 
     name: str
@@ -73,6 +76,7 @@ class LogicalVolume:
     plain: bool
     pool: str = ''
     suspended: bool = False
+    health: str = ''
 
     @classmethod
     def parse(cls, group: str, row: dict[str, str]) -> Self:
@@ -87,7 +91,8 @@ class LogicalVolume:
             plain=(row['lv_layout'] in _PLAIN
                    and _ALONE.issuperset(row['lv_role'].split(','))),
             pool=row['pool_lv'] if row['lv_layout'] == _THIN else '',
-            suspended=row['lv_suspended'] == 'suspended')
+            suspended=row['lv_suspended'] == 'suspended',
+            health=row['lv_health_status'])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -415,9 +420,9 @@ class VolumeGroup:
         return lvm.read(self.name, name, first, size)
 
     @reads
-    def health(self, name: str) -> str:
-        """What is wrong with a volume now, in LVM's words; empty if nothing.
+    def probe(self, name: str) -> str:
+        """What does not answer now of a volume and its disks, and why.
 
-        ``partial``: a disk that it is on is missing, or does not answer.
+        Empty if all do: each of its disks, and its first and last block.
         """
-        return lvm.health(self.name, name)
+        return lvm.probe(self.name, name)

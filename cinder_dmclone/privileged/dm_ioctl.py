@@ -28,6 +28,8 @@ assert _HEAD.size == 312
 _SPEC = struct.Struct('=QQiI16s')
 # struct dm_name_list: dev, next; the name follows.
 _NAMES = struct.Struct('=QI')
+# struct dm_target_deps: how many; their numbers follow.
+_DEPS = struct.Struct('=I4x')
 # struct dm_target_msg: sector; the words follow.
 _MESSAGE = struct.Struct('=Q')
 _VERSION = (4, 0, 0)
@@ -37,6 +39,7 @@ DEV_SUSPEND = 6
 DEV_STATUS = 7
 TABLE_LOAD = 9
 TABLE_CLEAR = 10
+TABLE_DEPS = 11
 TABLE_STATUS = 12
 LIST_VERSIONS = 13
 TARGET_MSG = 14
@@ -161,6 +164,23 @@ def names() -> list[str]:
             break
         at += following
     return found
+
+
+def below(devnum: str, kind: str) -> set[str]:
+    """What a dm device lies on in the end, as the kernel has it.
+
+    :param devnum: 'major:minor'
+    :param kind: what the uuids begin with of devices that are looked through
+    :returns: numbers; those of disks that have gone since are among them
+    """
+    major, minor = map(int, devnum.split(':'))
+    reply = ask(TABLE_DEPS, dev=os.makedev(major, minor))
+    if reply is None or not reply.uuid.startswith(kind):
+        return {devnum}
+    count, = _DEPS.unpack_from(reply.data)
+    return set().union(*(
+        below(_devnum(dev), kind) for dev in struct.unpack_from(
+            f'={count}Q', reply.data, _DEPS.size)))
 
 
 def lines(reply: Reply) -> str:

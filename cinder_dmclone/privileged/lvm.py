@@ -12,13 +12,16 @@ import functools
 import json
 import pathlib
 import re
+import time
 from typing import Any, NamedTuple
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone import privileged
+from cinder_dmclone.privileged import dm_ioctl
 from cinder_dmclone.privileged import nodes
 from cinder_dmclone.privileged import process
+from cinder_dmclone.privileged import syscalls
 from cinder_dmclone.sysfs import block_device
 from cinder_dmclone import units
 
@@ -39,6 +42,8 @@ _BEGUN = 10
 _WAIT_SECONDS = 100
 _ZERO_SECONDS = 150
 _READ_LIMIT = 1 << 20
+# Less than another node waits that has asked (``deadlines.QUERY_PART``).
+_PROBE_SECONDS = 8.0
 # Enough of a backup file for its identity, which is at the top.
 _BACKUP_HEAD = 1 << 16
 
@@ -48,6 +53,8 @@ NAME = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.-]*'
                   r'[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}')
 # What LVM takes for a name.
 _ANY_NAME = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.-]{0,127}')
+# What uuids of LVM's devices begin with (UUID_PREFIX in its lvm-string.h).
+_UUID = 'LVM-'
 # '@' is what one misses here; LVM refuses it.
 _TAG = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.\-/=!:&#]{0,1022}')
 # Roles of what LVM removes with all that needs it (lvmreport(7)).
@@ -72,7 +79,8 @@ _REPORT = ('--reportformat', 'json', '--units', 'b', '--nosuffix',
            '--configreport', 'pv', '-o', 'pv_name',
            '--configreport', 'lv', '-o',
            'lv_name,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,'
-           'lv_device_open,lv_suspended,lv_layout,lv_role,pool_lv',
+           'lv_device_open,lv_suspended,lv_layout,lv_role,pool_lv,'
+           'lv_health_status',
            '--configreport', 'pvseg', '-o,', '--configreport', 'seg', '-o,')
 
 
@@ -318,13 +326,31 @@ def read(group: str, name: str, first: int, size: int) -> bytes:
 
 
 @privileged.timely(_WAIT_SECONDS, _BEGUN)
-def health(group: str, name: str) -> str:
-    """What is wrong with a volume or its disks, which LVM looks at for this.
+def probe(group: str, name: str) -> str:
+    """Read both ends of a volume, and a block of each disk that it lies on.
 
-    :returns: lv_health_status in lvmreport(7), empty if nothing is
+    Of those that the kernel has it on: LVM may have found one of them again
+    under another number, which is no use to who reads the volume.
+
+    :returns: what does not answer, and why; empty if all do
     """
-    return _lvm('lvs', '--noheadings', '-o', 'lv_health_status',
-                _volume(group, name)).strip()
+    path = nodes.ready(f'/dev/{_volume(group, name)}')
+    folder = block_device.folder(path)
+    end = int((folder / 'size').read_text()) * units.SECTOR
+    places = {path: [0, end - syscalls.BLOCK]}
+    for disk in sorted(dm_ioctl.below(folder.name, _UUID)):
+        found = nodes.kernels(disk)
+        if not found:
+            return f'disk {disk} has gone'
+        places[nodes.ready(found, disk)] = [0]
+    deadline = time.monotonic() + _PROBE_SECONDS
+    for where, blocks in places.items():
+        try:
+            syscalls.read(where, blocks, max(deadline - time.monotonic(), 0))
+        except (exceptions.CommandFailed,
+                exceptions.CommandTimeout) as error:
+            return error.msg
+    return ''
 
 
 @privileged.context.entrypoint

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import pathlib
 import platform
+import re
 import stat
 import time
 
@@ -23,6 +24,7 @@ SYSFS = pathlib.Path('/sys/dev/block')
 # udev on a busy node takes its time.
 SECONDS = 5.0
 _PAUSE = 0.01
+_NAME = re.compile(r'^DEVNAME=(.+)$', re.MULTILINE)
 
 
 def ready(path: str, devnum: str = '') -> str:
@@ -47,6 +49,18 @@ def ready(path: str, devnum: str = '') -> str:
                 path=path, node=platform.node(), seconds=SECONDS,
                 devnum=wanted or 'that exists', found=found or 'nothing')
         time.sleep(_PAUSE)
+
+
+def kernels(devnum: str) -> str:
+    """The path that the kernel itself gives a device; '' if it has gone.
+
+    :param devnum: 'major:minor'
+    """
+    try:
+        found = _NAME.search((SYSFS / devnum / 'uevent').read_text())
+    except OSError:
+        return ''
+    return f'/dev/{found[1]}' if found else ''
 
 
 def _number(path: str) -> str:

@@ -27,8 +27,6 @@ from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
 
-_BLOCK = 4096
-
 
 def show(host: Host, lv: LvUuid) -> messages.Shown:
     """What this node has under an LV uuid, now."""
@@ -49,8 +47,7 @@ def show(host: Host, lv: LvUuid) -> messages.Shown:
                                             names.Kind.SOURCE):
         # What is left of it may hold what a lender on this node lends.
         state = LvState.HYDRATING
-    elif not stack.suspended and not _can_be_read(host, stack.data):
-        # A read of one that is suspended waits.
+    elif _is_lost(host, stack.data):
         state = LvState.UNCLEAR
     else:
         state = LvState.COMPLETE
@@ -61,22 +58,17 @@ def show(host: Host, lv: LvUuid) -> messages.Shown:
         snapshots=[tag.snapshot for tag in snaps])
 
 
-def _can_be_read(host: Host, lv: lvm.LogicalVolume) -> bool:
-    """Whether an LV's disks are there; whoever asks may delete another copy.
+def _is_lost(host: Host, lv: lvm.LogicalVolume) -> bool:
+    """Whether a disk of an LV is lost; whoever asks may delete another copy.
 
-    The kernel has the LV still when one of its disks has gone. LVM looks at
-    each of them, but where it is now, not where the kernel has it.
+    The kernel has the LV still when one of its disks has gone, and LVM's word
+    is as old as the report. One that is suspended is not read: that waits.
     """
-    try:
-        wrong = host.group.health(lv.name)
-        for first in 0, lv.size - _BLOCK:
-            host.group.read(lv.name, first, _BLOCK)
-    except exceptions.CommandFailed as error:
-        wrong = error.msg
+    wrong = lv.health or ('' if lv.suspended else host.group.probe(lv.name))
     if wrong:
         LOG.error('LV %(lv)s cannot be read: %(error)s',
                   {'lv': lv.name, 'error': wrong})
-    return not wrong
+    return bool(wrong)
 
 
 def ask(world: World, decision: Decision, stack: Stack,

@@ -74,6 +74,7 @@ class Reconciler:
         self._schedule = schedule.Schedule()
         self._reported: dict[str, str] = {}
         self._hindrances = hindrances.Hindrances()
+        self._missing = hindrances.MissingDisks()
         self._turns = turns.Turns(world.host.initiator)
         # What was in flight at the last look.
         self._seen: dict[LvUuid, state.Stack] = {}
@@ -178,6 +179,7 @@ class Reconciler:
             return
         collected = inspect.collect(world.host)
         self._pace.follow(collected.values())
+        self._missing.look(collected)
         for lv in list(self._reported):
             if lv not in collected:
                 self._reported.pop(lv, None)

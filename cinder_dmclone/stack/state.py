@@ -109,6 +109,13 @@ class Stack:
         return bool(self.data and self.data.suspended)
 
     @property
+    def missing_disk(self) -> str:
+        """That LVM misses a disk of it, or of its metadata, in words."""
+        return next((f'LVM misses a disk of {lv.name} ({lv.health})'
+                     for lv in (self.data, self.meta) if lv and lv.health),
+                    '')
+
+    @property
     def bare(self) -> bool:
         """Whether nothing is built on it, nor reads anything for it."""
         return not (self.devices or self.exports or self.meta or self.disk)

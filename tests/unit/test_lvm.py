@@ -24,30 +24,34 @@ REPORT = json.dumps({'report': [{
             'lv_tags': 'own:1,lent:n/x:2', 'lv_kernel_major': '254',
             'lv_kernel_minor': '3', 'lv_device_open': 'open',
             'lv_suspended': '',
-            'lv_layout': 'linear', 'lv_role': 'public', 'pool_lv': ''},
+            'lv_layout': 'linear', 'lv_role': 'public', 'pool_lv': '',
+            'lv_health_status': ''},
            {'lv_name': '_snapshot-2', 'lv_size': '268435456',
             'lv_tags': '', 'lv_kernel_major': '-1',
             'lv_kernel_minor': '-1', 'lv_device_open': '',
             'lv_suspended': '',
             'lv_layout': 'linear',
-            'lv_role': 'public,snapshot,thicksnapshot', 'pool_lv': ''},
+            'lv_role': 'public,snapshot,thicksnapshot', 'pool_lv': '',
+            'lv_health_status': ''},
            {'lv_name': '[pool_tmeta]', 'lv_size': '4194304',
             'lv_tags': '', 'lv_kernel_major': '-1',
             'lv_kernel_minor': '-1', 'lv_device_open': '',
             'lv_suspended': '',
             'lv_layout': 'linear', 'lv_role': 'private,thin,pool,metadata',
-            'pool_lv': ''},
+            'pool_lv': '',
+            'lv_health_status': ''},
            {'lv_name': 'pool', 'lv_size': '1073741824',
             'lv_tags': '', 'lv_kernel_major': '254',
             'lv_kernel_minor': '9', 'lv_device_open': '',
             'lv_suspended': '',
-            'lv_layout': 'thin,pool', 'lv_role': 'private', 'pool_lv': ''},
+            'lv_layout': 'thin,pool', 'lv_role': 'private', 'pool_lv': '',
+            'lv_health_status': ''},
            {'lv_name': 'volume-3', 'lv_size': '4294967296',
             'lv_tags': '', 'lv_kernel_major': '254',
             'lv_kernel_minor': '10', 'lv_device_open': '',
             'lv_suspended': 'suspended',
             'lv_layout': 'thin,sparse', 'lv_role': 'public',
-            'pool_lv': 'pool'}],
+            'pool_lv': 'pool', 'lv_health_status': 'partial'}],
     'pvseg': [{}], 'seg': [{}]}]})
 
 
@@ -85,7 +89,7 @@ class VolumeGroupTest(unittest.TestCase):
             'volume-3': lvm.LogicalVolume(
                 'volume-3', '/dev/vg/volume-3', Bytes(4294967296),
                 frozenset(), '254:10', open=False, plain=True, pool='pool',
-                suspended=True),
+                suspended=True, health='partial'),
         }, report.lvs)
         self.assertEqual({'pool'}, report.pools)
 

@@ -29,7 +29,7 @@ SOURCES: dict[str, set[str]] = {
 }
 # The texts that an LV is reported or waits with.
 LOGGED: dict[str, set[str]] = {
-    'reconcile/hindrances.py': {'failed'},
+    'reconcile/hindrances.py': {'failed', 'look'},
     'reconcile/loans.py': {'_doubt', '_kept'},
     'reconcile/offers.py': {'hindrance'},
 }

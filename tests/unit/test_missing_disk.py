@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from unittest import mock
+import logging
 
+from cinder_dmclone.cli import status
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.peers.messages import LvState
+from cinder_dmclone import preflight
 from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import questions
 from tests.unit import base
@@ -95,8 +97,48 @@ class ProofTest(base.CloudTestCase):
         self.assert_kept()
 
     def test_it_fails_while_the_node_runs(self) -> None:
-        """LVM and the kernel have the LV as before."""
-        self.enterContext(mock.patch.object(
-            self.b.group, 'read', side_effect=exceptions.CommandFailed(
-                command='dd', code=1, stderr='Input/output error')))
+        """The report is from before, and the kernel has the LV."""
+        self.b.group.silent = {names.data_lv(self.copy)}
         self.assert_kept()
+
+    def test_it_is_missing_and_the_lv_cannot_be_read(self) -> None:
+        """I/O of one that LVM has left suspended would wait."""
+        name = names.data_lv(self.copy)
+        self.b.group.volumes[name].suspended = True
+        self.b.group.silent = {name}
+        self.assertIs(LvState.COMPLETE, self.shown())
+        self.b.group.partial = {name}
+        self.assertIs(LvState.UNCLEAR, self.shown())
+
+
+class ToldTest(base.CloudTestCase):
+    """Who looks at the node is told which LV it is."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.name = names.data_lv(self.lv)
+        self.a.group.partial = {self.name}
+        self.said = f'LVM misses a disk of {self.name} (partial)'
+
+    def test_status(self) -> None:
+        seen, = status.look(self.a.process.world)
+        self.assertEqual(f'ERROR: {self.said}', seen.problem)
+
+    def test_check(self) -> None:
+        host = self.a.process.world.host
+        found, = preflight.group_problems(host)
+        self.assertIn(f'LVM misses a disk of LV {self.name} of volume group '
+                      f'{self.a.group.name} (partial): pvs says which', found)
+
+    def test_the_service(self) -> None:
+        """Once, and when it is over."""
+        look = self.a.process.loop.run_once
+        logging.disable(logging.NOTSET)
+        with self.assertLogs('cinder_dmclone.reconcile.hindrances') as logs:
+            for partial in {self.name}, {self.name}, set[str](), set[str]():
+                self.a.group.partial = partial
+                look(everything=True)
+        begin, end = logs.records
+        self.assertEqual(logging.WARNING, begin.levelno)
+        self.assertIn(self.said, begin.getMessage())
+        self.assertIn('works again', end.getMessage())

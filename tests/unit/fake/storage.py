@@ -96,9 +96,11 @@ class Group:
         self._durable: dict[str, tuple[Volume, units.Bytes,
                                        frozenset[str]]] = {}
         self._changes = 0
-        # Whether its disk has failed; or one of several has, with these LVs.
+        # Whether its disk has failed; or one of several has, with these LVs:
+        # LVM says so, or knows nothing of it.
         self.lost = False
         self.partial: set[str] = set()
+        self.silent: set[str] = set()
         self.mda_free = units.Bytes(507 << 10)
         # The thin pool for data, if it is thin; its size, whether it is
         # active and zeroes, and what else of it is used.
@@ -131,7 +133,8 @@ class Group:
         return lvm.LogicalVolume(
             name=lv.name, path=f'/dev/{self.name}/{lv.name}', size=lv.size,
             tags=lv.tags, devnum=lv.devnum, open=opened, plain=lv.plain,
-            pool=lv.pool, suspended=_interrupted(lv))
+            pool=lv.pool, suspended=_interrupted(lv),
+            health='partial' if lv.name in self.partial else '')
 
     def changed_token(self) -> str:
         return f'{self.uuid}:{self._changes}'
@@ -282,10 +285,10 @@ class Group:
             return lv.superblock.pack()[first:first + size].ljust(size, b'\0')
         return (b'\0' if lv.zeroed else b'?') * size
 
-    def health(self, name: str) -> str:
+    def probe(self, name: str) -> str:
         if name not in self.volumes:
-            raise _failed('lvs', f'{name}: no such volume')
-        return 'partial' if name in self.partial else ''
+            raise _failed('probe', f'{name}: no such volume')
+        return 'disk 8:0 has gone' if name in self.silent else ''
 
     def lose_power(self) -> None:
         """Only what was flushed is left, and nothing is active."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import os
 import pathlib
+import struct
 import tempfile
 from unittest import mock
 
@@ -8,8 +10,11 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm_filter
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
+from cinder_dmclone.privileged import dm_ioctl
 from cinder_dmclone.privileged import lvm
+from cinder_dmclone.privileged import nodes
 from cinder_dmclone.privileged import process
+from cinder_dmclone.privileged import syscalls
 from cinder_dmclone.sysfs import block_device
 from tests.unit.privileged import test_dm
 
@@ -93,7 +98,7 @@ class LvmTest(Case):
                      lambda: lvm.read('vg', NAME, 0, 100),
                      lambda: lvm.read('vg', NAME, 100, 4096),
                      lambda: lvm.read('vg', NAME, 0, 1 << 30),
-                     lambda: lvm.health('vg', 'root'),
+                     lambda: lvm.probe('vg', 'root'),
                      lambda: lvm.report('a/b'),
                      lambda: lvm.activate('--all'),
                      lambda: lvm.backup_identity('..')):
@@ -101,8 +106,10 @@ class LvmTest(Case):
         self.run_.assert_not_called()
 
     def test_report_is_one_process(self) -> None:
+        """It has all that LVM is asked for, also of disks."""
         lvm.report('vg')
-        self.assertEqual(1, self.run_.call_count)
+        argv, = self._argv()
+        self.assertIn('lv_health_status', ' '.join(argv))
 
     def test_remove(self) -> None:
         self.run_.side_effect = ['  public\n', '']
@@ -191,6 +198,71 @@ class LvmTest(Case):
         self.assertIn('iflag=direct', run.call_args.args[0])
         self.assertIn('count=2', run.call_args.args[0])
         self.ready.assert_called_once_with(f'/dev/vg/{NAME}')
+
+
+class ProbeTest(Case):
+    """A thin LV, whose pool is on a partition and on a multipath disk."""
+
+    LV = '254:3'
+    BELOW = {LV: ('LVM-thin', ['254:4']),
+             '254:4': ('LVM-tpool', ['254:5', '254:6']),
+             '254:5': ('LVM-tmeta', ['8:17']),
+             '254:6': ('LVM-tdata', ['8:17', '254:9']),
+             '254:9': ('mpath-x', ['8:32', '8:48'])}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.at = pathlib.Path(self.enterContext(
+            tempfile.TemporaryDirectory()))
+        for devnum, name in (self.LV, 'dm-3'), ('8:17', 'sdb1'), (
+                '254:9', 'dm-9'):
+            (self.at / devnum).mkdir()
+            (self.at / devnum / 'uevent').write_text(
+                f'MAJOR=8\nDEVNAME={name}\nDEVTYPE=disk\n')
+        (self.at / self.LV / 'size').write_text('64\n')
+        self.read: dict[str, list[int]] = {}
+        self.failing: dict[str, exceptions.DMCloneException] = {}
+        for what, name, value in (
+                (block_device, 'folder', lambda path: self.at / self.LV),
+                (nodes, 'SYSFS', self.at), (dm_ioctl, 'ask', self.ask),
+                (syscalls, 'read', self.read_blocks)):
+            self.enterContext(mock.patch.object(what, name, value))
+
+    def ask(self, command: int, dev: int) -> dm_ioctl.Reply | None:
+        """As ``retrieve_deps`` in drivers/md/dm-ioctl.c answers."""
+        self.assertEqual(11, command)
+        devnum = f'{os.major(dev)}:{os.minor(dev)}'
+        if devnum not in self.BELOW:
+            return None
+        uuid, found = self.BELOW[devnum]
+        numbers = [os.makedev(*map(int, one.split(':'))) for one in found]
+        return dm_ioctl.Reply('', uuid, devnum, 1, 0, 0, struct.pack(
+            f'<II{len(found)}Q', len(found), 0, *numbers))
+
+    def read_blocks(self, path: str, places: list[int],
+                    seconds: float) -> bytes:
+        self.read[path] = places
+        if path in self.failing:
+            raise self.failing[path]
+        return b''
+
+    def test_all_that_it_lies_on_is_read(self) -> None:
+        self.assertEqual('', lvm.probe('vg', NAME))
+        self.assertEqual({f'/dev/vg/{NAME}': [0, 28672], '/dev/sdb1': [0],
+                          '/dev/dm-9': [0]}, self.read)
+
+    def test_a_disk_that_does_not_answer(self) -> None:
+        for error in (
+                exceptions.CommandFailed(command='read', code=5, stderr='I/O'),
+                exceptions.CommandTimeout(command='read', seconds=8)):
+            for path in f'/dev/vg/{NAME}', '/dev/sdb1', '/dev/dm-9':
+                self.failing = {path: error}
+                self.assertEqual(error.msg, lvm.probe('vg', NAME))
+
+    def test_a_disk_that_has_gone(self) -> None:
+        """The kernel has its number until nobody holds it any more."""
+        (self.at / '8:17/uevent').unlink()
+        self.assertEqual('disk 8:17 has gone', lvm.probe('vg', NAME))
 
 
 class BackupTest(Case):

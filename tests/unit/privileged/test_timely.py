@@ -50,7 +50,7 @@ CALLS: tuple[tuple[typing.Any, ...], ...] = (
     (lvm.activate, 'vg'),
     (lvm.zero, 'vg', NAME),
     (lvm.read, 'vg', NAME, 0, 4096),
-    (lvm.health, 'vg', NAME),
+    (lvm.probe, 'vg', NAME),
 )
 # What only reads, in no time.
 READS = {lio.list_exports, iscsi.initiator_name, lvm.backup_identity}
