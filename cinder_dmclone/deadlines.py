@@ -30,6 +30,10 @@ long kernel, iscsid, LVM and udev take is told where they are asked
      |   +-  1  OPENER               the seal, for whoever looks at all devices
      +- 30  HAND_OVER                the node where a server writes already,
                                      for gate, flush and commit
+    150  PATIENCE                    who keeps nobody waiting, for a report of
+                                     LVM's: a command, cinder-volume while it
+                                     starts, the reconciler's look at all LVs;
+                                     anybody else waits 30 for it
 """
 
 from __future__ import annotations
@@ -54,6 +58,9 @@ LOCK_SECONDS = 5.0
 ROW_SECONDS = 5.0
 SETTLE_SECONDS = 5.0
 OPENER_SECONDS = 1.0
+# A removal has LVM's lock while a thin volume gives its blocks back, which may
+# take two minutes (``privileged/lvm.py``).
+PATIENCE_SECONDS = 150.0
 # Nobody waits for a snapshot to be made, or a volume to be extended; both wait
 # for a live migration.
 MIGRATION_SECONDS = 60.0

@@ -105,7 +105,7 @@ def _check_groups(host: Host) -> typing.Iterator[str]:
     lost = {}
     for option, group in groups.items():
         try:
-            report = group.report()
+            report = group.report(patient=True)
         except exceptions.DMCloneException as error:
             lost[option] = (f'Volume group {group.name} ({option}) cannot be '
                             f'read: {_said(error)}')
@@ -131,7 +131,7 @@ def _check_groups(host: Host) -> typing.Iterator[str]:
 def _check_pool_is_there(host: Host) -> typing.Iterator[str]:
     group = host.group
     try:
-        report = group.report() if group.pool else None
+        report = group.report(patient=True) if group.pool else None
     except exceptions.DMCloneException:
         return  # that of the group itself is said
     if report is None or group.pool in report.pools:
@@ -178,7 +178,7 @@ def group_problems(host: Host) -> typing.Iterator[str]:
     """
     for group in dict.fromkeys((host.group, host.meta_group)):
         try:
-            report = group.report()
+            report = group.report(patient=True)
         except exceptions.DMCloneException:
             continue  # that is said by those who need it
         for lv in report.lvs.values():

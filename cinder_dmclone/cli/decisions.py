@@ -183,7 +183,7 @@ def with_lv(lv: LvUuid, worlds: typing.Sequence[World]) -> World:
     unread: list[str] = []
     for world in worlds:
         try:
-            if name in world.host.group.report().lvs:
+            if name in world.host.group.report(patient=True).lvs:
                 return world
         except exceptions.DMCloneException as error:
             unread.append(f'{world.settings.node}: {said(error)}')

@@ -17,6 +17,7 @@ from cinder_dmclone.cli import remains
 from cinder_dmclone.cli.remains import Fate
 from cinder_dmclone.cli.remains import Item
 from cinder_dmclone import exceptions
+from cinder_dmclone.host import lvm
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.snapshot_messages import MoveSnapshot
@@ -24,8 +25,11 @@ from cinder_dmclone.world import World
 
 # Between two looks.
 SECONDS = 5.0
-# How often a volume is tried that no node has taken in.
+# How often a volume is tried that no node has taken in; and how often one for
+# which LVM had no time. A removal takes up to two minutes, and what has moved
+# away is removed here one after the other.
 TRIES = 3
+BUSY_TRIES = 12
 _AGAIN = 'run it again, what has moved is not here any more'
 
 
@@ -148,8 +152,11 @@ class Drain:
             self._world.clock.sleep(SECONDS)
 
     def _is_movable(self, item: Item) -> bool:
-        return bool(item.fate is Fate.MOVES and item.moves in self._planned
-                    and len(self._refused.get(item.moves, ())) < TRIES)
+        if item.fate is not Fate.MOVES or item.moves not in self._planned:
+            return False
+        said = self._refused.get(item.moves, ())
+        busy = sum(map(lvm.is_busy, said))
+        return len(said) - busy < TRIES and busy < BUSY_TRIES
 
     def _is_waited_for(self, item: Item) -> bool:
         return item.fate is Fate.WAITS and (

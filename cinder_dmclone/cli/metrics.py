@@ -19,7 +19,7 @@ def run(hosts: typing.Iterable[Host], path: str | None) -> int:
     :param path: a file that is replaced as a whole; standard output if None
     :returns: 0, or 2 if a backend could not be read or the file written
     """
-    found = collector.Collector(*map(collector.Source, hosts))
+    found = collector.Collector(*map(collector.Source, hosts), patient=True)
     registry = prometheus_client.CollectorRegistry()
     registry.register(found)
     try:

@@ -85,7 +85,7 @@ def look(world: World) -> list[Item]:
     # found as what others need.
     here = sorted(world.rows.on(world.settings.node),
                   key=lambda row: row.id)
-    stacks = inspect.collect(world.host)
+    stacks = inspect.collect(world.host, patient=True)
     of = _rows_of(world, stacks)
     snapshots = _snapshots_of(world, stacks, of)
     kept = world.rows.hindrances(here, rows.Leave())

@@ -64,7 +64,7 @@ def _repair(group: lvm.VolumeGroup, yes: bool) -> int:
 
 def _is_found(group: lvm.VolumeGroup) -> bool:
     try:
-        group.report()
+        group.report(patient=True)
     except (exceptions.GroupLost, exceptions.CommandFailed):
         return False
     return True

@@ -67,11 +67,11 @@ def look(world: World) -> list[Seen]:
 
     Takes a second while anything hydrates: its rate is of two looks.
     """
-    before = now = inspect.collect(world.host)
+    before = now = inspect.collect(world.host, patient=True)
     began = world.clock.monotonic()
     if any(_hydrates(stack) for stack in before.values()):
         world.clock.sleep(SECONDS)
-        now = inspect.collect(world.host)
+        now = inspect.collect(world.host, patient=True)
     seconds = world.clock.monotonic() - began
     return [Seen(stack, _hydration(before.get(lv), stack, seconds))
             for lv, stack in sorted(now.items())]

@@ -45,6 +45,10 @@ _POOL = 'thin,pool'
 _ALONE = frozenset(['public', 'origin', 'thinorigin', 'multithinorigin',
                     'snapshot', 'thinsnapshot'])
 
+# That one of LVM's commands did not end (``exceptions.CommandTimeout``), which
+# mostly waits for another that changes the group.
+_LATE = re.compile(r'\bCommand lvm .*? did not end within ')
+
 # What LVM says if its header points to a description that was not written;
 # since 2.03.35 the sentence begins with a capital letter.
 _LOST = re.compile(r'bad metadata text on (\S+) .*not found',
@@ -174,6 +178,14 @@ def block_size(path: str) -> int:
         return 512
 
 
+def is_busy(said: str) -> bool:
+    """Whether something failed as LVM had to wait too long.
+
+    :param said: of an error, also of another node: only texts cross the wire
+    """
+    return _LATE.search(said) is not None
+
+
 def is_name(name: str) -> bool:
     """Whether a volume here can have a name: it ends with a uuid."""
     return lvm.NAME.fullmatch(name) is not None
@@ -208,13 +220,15 @@ class VolumeGroup:
         self._kept: _Kept | None = None
 
     @reads
-    def report(self) -> Report:
+    def report(self, patient: bool = False) -> Report:
         """Everything about the group, in one process at most.
 
         A kept report is good as long as neither LVM's sequence number, nor
         the volumes' paths, nor this process say that something has changed.
         What is active is no part of LVM's metadata, but udev makes a path.
 
+        :param patient: whether to wait, if need be, until a removal has ended
+            (``deadlines.PATIENCE_SECONDS``); not for whom somebody waits
         :raises CommandFailed: if there is no such group
         :raises GroupLost: if LVM has lost it
         """
@@ -225,7 +239,8 @@ class VolumeGroup:
                 and kept.devnums == _devnums(kept.report)):
             return kept.report
         with self._found():
-            report = Report.parse(lvm.report(self.name))
+            report = Report.parse((lvm.report_patiently if patient
+                                   else lvm.report)(self.name))
         self._disks = report.disks
         devnums = _devnums(report)
         # A change under way may not be in it.

@@ -104,8 +104,12 @@ class Collector:
         and why
     """
 
-    def __init__(self, *sources: Source) -> None:
+    def __init__(self, *sources: Source, patient: bool = False) -> None:
+        """
+        :param patient: as ``VolumeGroup.report`` has it
+        """
         self._sources = sources
+        self._patient = patient
         self.failed: dict[NodeName, str] = {}
 
     def describe(self) -> typing.Iterable[core.Metric]:
@@ -145,9 +149,10 @@ class Collector:
             groups[METADATA] = host.meta_group
         for role, group in groups.items():
             try:
-                report = group.report()
+                report = group.report(self._patient)
                 usage = group.usage() if role == DATA and group.pool else None
-                stacks = inspect.collect(host) if role == DATA else {}
+                stacks = (inspect.collect(host, self._patient)
+                          if role == DATA else {})
             except exceptions.DMCloneException as error:
                 self.failed[host.settings.node] = error.msg
                 found['readable'].append(((role,), 0))

@@ -15,6 +15,7 @@ import re
 import time
 from typing import Any, NamedTuple
 
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone import privileged
@@ -41,6 +42,7 @@ _WRITE_SECONDS = 120.0
 _BEGUN = 10
 _WAIT_SECONDS = 100
 _ZERO_SECONDS = 150
+_PATIENT_SECONDS = 200
 _READ_LIMIT = 1 << 20
 # Less than another node waits that has asked (``deadlines.QUERY_PART``).
 _PROBE_SECONDS = 8.0
@@ -180,6 +182,13 @@ def _no_autoactivation() -> tuple[str, ...]:
 def report(group: str) -> str:
     """The group, its physical and logical volumes, as JSON."""
     return _lvm('fullreport', *_REPORT, _group(group))
+
+
+@privileged.timely(_PATIENT_SECONDS, _BEGUN)
+def report_patiently(group: str) -> str:
+    """The same, for callers who can wait until another command has ended."""
+    return _lvm('fullreport', *_REPORT, _group(group),
+                seconds=deadlines.PATIENCE_SECONDS)
 
 
 class Scan(NamedTuple):

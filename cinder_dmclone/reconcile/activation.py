@@ -119,7 +119,7 @@ def _activate_group(group: lvm.VolumeGroup) -> dict[str, str]:
         group.activate()
     except exceptions.CommandFailed as error:
         # If there is no such group that is the error.
-        group.report()
+        group.report(patient=True)
         LOG.error('Not all logical volumes of volume group %(group)s can be '
                   'used: %(error)s', {'group': group.name,
                                       'error': error.msg})
@@ -144,7 +144,7 @@ def activate(world: World, each: _Each = _at_once) -> dict[str, str]:
     """
     host = world.host
     problems = activate_volumes(host)
-    stacks = inspect.collect(host)
+    stacks = inspect.collect(host, patient=True)
     if any(stack.tags.lent for stack in stacks.values()):
         try:
             host.targets.load()
@@ -214,7 +214,7 @@ def _log_in(world: World, each: _Each) -> None:
     """
     end = world.clock.monotonic() + LOGINS_SECONDS
     lenders: dict[str, _Borrowed] = collections.defaultdict(list)
-    for _, stack in _readers(inspect.collect(world.host)):
+    for _, stack in _readers(inspect.collect(world.host, patient=True)):
         assert stack.tags.source is not None
         lenders[stack.tags.source.portal].append(stack)
 

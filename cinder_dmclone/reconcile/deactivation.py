@@ -33,7 +33,7 @@ _ADVICE = {
 
 def in_use(host: Host) -> list[str]:
     """What somebody uses: volume, device, and what to do, in one line each."""
-    return [line for stack in inspect.collect(host).values()
+    return [line for stack in inspect.collect(host, patient=True).values()
             for line in _in_use(stack)]
 
 
@@ -55,7 +55,8 @@ def deactivate(world: World) -> dict[LvUuid, str]:
     :returns: what could not be and why, by LV uuid
     """
     problems = {}
-    stacks = activation.lenders_first(inspect.collect(world.host))
+    stacks = activation.lenders_first(inspect.collect(
+        world.host, patient=True))
     for lv, stack in reversed(stacks.items()):
         try:
             with world.locks.volume(stack.volume, deadlines.LOCK_SECONDS):

@@ -177,7 +177,7 @@ class Reconciler:
             due = self._schedule.due(now)
         if not due and not everything:
             return
-        collected = inspect.collect(world.host)
+        collected = inspect.collect(world.host, patient=True)
         self._pace.follow(collected.values())
         self._missing.look(collected)
         for lv in list(self._reported):

@@ -23,9 +23,12 @@ from cinder_dmclone.sysfs import sessions
 LOG = logging.getLogger(__name__)
 
 
-def collect(host: Host) -> dict[LvUuid, Stack]:
-    """All stacks of this node, by LV uuid."""
-    return _with_disks(host.initiator.disks, _collect(host, None))
+def collect(host: Host, patient: bool = False) -> dict[LvUuid, Stack]:
+    """All stacks of this node, by LV uuid.
+
+    :param patient: as ``VolumeGroup.report`` has it
+    """
+    return _with_disks(host.initiator.disks, _collect(host, None, patient))
 
 
 def refresh(host: Host, lv: LvUuid) -> Stack:
@@ -39,23 +42,24 @@ def refresh(host: Host, lv: LvUuid) -> Stack:
     return _with_disks(disks, stacks).get(lv) or Stack(lv)
 
 
-def _collect(host: Host, only: LvUuid | None) -> dict[LvUuid, Stack]:
+def _collect(host: Host, only: LvUuid | None,
+             patient: bool = False) -> dict[LvUuid, Stack]:
     """Stacks without their disks.
 
     :param only: the LV to look at; all if None
     """
     found: dict[LvUuid, dict[str, typing.Any]] = collections.defaultdict(dict)
-    _collect_lvs(host, found, only)
+    _collect_lvs(host, found, only, patient)
     owners = _collect_devices(host, found, only)
     _collect_exports(host, found, only, owners)
     return {lv: Stack(lv=lv, **fields) for lv, fields in found.items()}
 
 
 def _collect_lvs(host: Host, found: dict[LvUuid, dict[str, typing.Any]],
-                 only: LvUuid | None) -> None:
-    reports = {host.group.name: host.group.report().lvs}
+                 only: LvUuid | None, patient: bool) -> None:
+    reports = {host.group.name: host.group.report(patient).lvs}
     if host.meta_group.name not in reports:
-        reports[host.meta_group.name] = _metadata_lvs(host)
+        reports[host.meta_group.name] = _metadata_lvs(host, patient)
     for group_name, lvs in reports.items():
         looked_at = ({names.data_lv(only), names.meta_lv(only)} & lvs.keys()
                      if only else lvs)
@@ -74,14 +78,15 @@ def _collect_lvs(host: Host, found: dict[LvUuid, dict[str, typing.Any]],
                 found[uuid].update(data=lv, tags=tags)
 
 
-def _metadata_lvs(host: Host) -> dict[str, lvm.LogicalVolume]:
+def _metadata_lvs(host: Host,
+                  patient: bool) -> dict[str, lvm.LogicalVolume]:
     """What a metadata group of its own has; nothing if it is lost.
 
     Its loss is that of the copies which hydrate here. What is complete, and
     what is lent, does not need it.
     """
     try:
-        return host.meta_group.report().lvs
+        return host.meta_group.report(patient).lvs
     except exceptions.DMCloneException as error:
         LOG.debug('Copies are without metadata: %s', error.msg)
         return {}

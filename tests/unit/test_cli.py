@@ -82,12 +82,12 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm
 from cinder_dmclone.stack import inspect
 
-def report(group):
+def report(group, patient):
     if group.name == 'one':
         raise exceptions.GroupLost(group='one', disk='/dev/sdx')
     return lvm.Report(group.name, 'uuid', '', 8, 4, 1, 512, (), {}, 8)
 
-inspect.collect = lambda host: {}
+inspect.collect = lambda host, patient: {}
 lvm.VolumeGroup.report = report
 '''
 
@@ -376,7 +376,7 @@ class NotAllowedTest(base.TestCase):
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm
 
-def report(group):
+def report(group, patient):
     raise exceptions.HelperEnded(command='report', reason='killed')
 
 lvm.VolumeGroup.report = report

@@ -181,7 +181,7 @@ class CommandTest(DescriptionsTestCase):
         self.lost = True
         self.group = lvm.VolumeGroup('gg')
         self.enterContext(mock.patch.object(lvm.VolumeGroup, 'report',
-                                            lambda group: self.report()))
+                                            lambda *_, **__: self.report()))
         folder = self.folder()
         self.enterContext(mock.patch.object(
             locks.CONF, 'state_path', folder, create=True))

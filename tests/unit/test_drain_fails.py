@@ -9,6 +9,7 @@ import typing
 from unittest import mock
 
 from cinder_dmclone.cli import decisions
+from cinder_dmclone.cli import drain
 from cinder_dmclone.cli import remains
 from cinder_dmclone.database import services
 from cinder_dmclone import exceptions
@@ -95,6 +96,41 @@ class RefusedTest(test_drain.DrainTestCase):
         self.assertEqual(('in-use', None), (
             self.cloud.row(self.volume).status,
             self.cloud.row(self.volume).migration_status))
+
+
+class BusyTest(test_drain.DrainTestCase):
+    """LVM removes something else for as long as cinder-volume may wait."""
+
+    def drain_busy(self, times: int) -> tuple[int, list[str], str]:
+        """Drain a, where so many moves are begun meanwhile."""
+        left, begun = [times], []
+
+        def fate(message: ports.Message) -> ports.Fate:
+            if message.request == 'Leave':
+                begun.append(message)
+            return ports.Fate.ARRIVES
+
+        def before(call: ports.Call) -> None:
+            if begun and call.method == 'report' and left[0]:
+                begun.clear()
+                left[0] -= 1
+                raise exceptions.CommandTimeout(
+                    command='lvm fullreport --units b vg', seconds=30.0)
+        self.cloud.fate, self.cloud.before = fate, before
+        return self.call()
+
+    def test_it_is_tried_until_lvm_has_time(self) -> None:
+        code, lines, _ = self.drain_busy(drain.BUSY_TRIES - 1)
+        self.assertEqual(0, code)
+        self.assertIn('has not moved yet: Node a@dmclone refused Leave: '
+                      'Command lvm fullreport', ' '.join(lines))
+        self.assertEqual({}, self.a.group.volumes)
+
+    def test_it_is_not_tried_for_ever(self) -> None:
+        code, lines, _ = self.drain_busy(test_drain.LOOKS)
+        self.assertEqual(1, code)
+        self.assertRegex(lines[-2], f'^stays: volume {self.volume}: .*did not '
+                         'end within 30.0 seconds')
 
 
 class BackendsTest(test_drain.DrainTestCase):

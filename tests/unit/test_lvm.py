@@ -113,6 +113,12 @@ class VolumeGroupTest(unittest.TestCase):
             self.group.report()
             self.assertEqual(calls, self.lvm.report.call_count)
 
+    def test_who_can_wait_has_a_report_made_patiently(self) -> None:
+        self.lvm.report_patiently.return_value = REPORT
+        self.group.report(patient=True)
+        self.lvm.report_patiently.assert_called_once_with('vg')
+        self.lvm.report.assert_not_called()
+
     def test_volumes_that_are_activated_or_not_make_a_report_old(
             self) -> None:
         self.lvm.backup_identity.return_value = ('Z3ohjl', 20)

@@ -66,8 +66,9 @@ class GroupsTest(base.CloudTestCase):
         report = dataclasses.replace(host.group.report(), disks=(
             '/dev/null', '/dev/zero', '[unknown]'))
         sizes = {'/dev/null': 4096, '/dev/zero': 512, '[unknown]': 1}
-        with mock.patch.object(self.a.group, 'report', lambda: report), (
-                mock.patch.object(lvm, 'block_size', sizes.__getitem__)):
+        with (mock.patch.object(self.a.group, 'report',
+                                lambda patient: report),
+              mock.patch.object(lvm, 'block_size', sizes.__getitem__)):
             found, = preflight._check_groups(host)
         self.assertIn('512 and of 4096 bytes', found)
 

@@ -359,7 +359,7 @@ class PreflightTest(ThinCase):
         report = self.b.group.report
         for lvs, words in (((), 'has no thin pool'),
                            ((storage.POOL,), 'is no thin pool')):
-            with mock.patch.object(self.b.group, 'report', lambda: (
+            with mock.patch.object(self.b.group, 'report', lambda patient: (
                     types.SimpleNamespace(pools=(), lvs=lvs))):
                 found, = self.problems()
             for word in (words, '[dmclone]', 'volumes', 'dmclone_thin_pool',

@@ -114,7 +114,7 @@ class Group:
         if self.lost:
             raise _failed(command, f'Volume group "{self.name}" not found')
 
-    def report(self) -> lvm.Report:
+    def report(self, patient: bool = False) -> lvm.Report:
         self._check('fullreport')
         used = sum(volume.size for volume in self.volumes.values()
                    if not volume.pool)

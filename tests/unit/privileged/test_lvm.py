@@ -111,6 +111,17 @@ class LvmTest(Case):
         argv, = self._argv()
         self.assertIn('lv_health_status', ' '.join(argv))
 
+    def test_a_report_that_is_waited_for(self) -> None:
+        """Longer than a removal takes, which the others do not wait for."""
+        lvm.report('vg')
+        lvm.report_patiently('vg')
+        (argv, soon), (same, late) = (
+            call.args for call in self.run_.call_args_list)
+        self.assertEqual(argv, same)
+        self.assertLess(soon, lvm._REMOVAL_SECONDS)
+        self.assertLess(lvm._REMOVAL_SECONDS, late)
+        self.assertLess(late, lvm._PATIENT_SECONDS)
+
     def test_remove(self) -> None:
         self.run_.side_effect = ['  public\n', '']
         lvm.remove('vg', NAME)

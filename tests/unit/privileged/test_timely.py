@@ -40,6 +40,7 @@ CALLS: tuple[tuple[typing.Any, ...], ...] = (
     (iscsi.logout, IQN, 20.0),
     (iscsi.identity, IQN, '8:0', 10.0),
     (lvm.report, 'vg'),
+    (lvm.report_patiently, 'vg'),
     (lvm.host_scan,),
     (lvm.create, 'vg', NAME, 4096, ()),
     (lvm.snapshot, 'vg', NAME, NAME, ()),

@@ -62,7 +62,7 @@ class FailureTest(base.CloudTestCase):
     def test_copy_that_would_end_with_what_another_tenant_left(self) -> None:
         report = self.b.group.report
 
-        def odd() -> lvm.Report:
+        def odd(patient: bool = False) -> lvm.Report:
             return dataclasses.replace(report(),
                                        extent_size=units.Bytes(3 << 20))
         with mock.patch.object(self.b.group, 'report', odd):
