@@ -90,7 +90,8 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         self._loop = reconciler.Reconciler(self._world)
         self._service = Service(self._world, self._loop)
         self._stats_source = capacity.Stats(
-            self._world, self.configuration, self._loop.attention)
+            self._world, self.configuration, self._loop.attention,
+            self._loop.enqueue)
 
     def check_for_setup_error(self) -> None:
         # It is where the driver was loaded from; elsewhere that takes long.

@@ -287,6 +287,10 @@ class PoolUnusable(NoRoom):
     message = ("Thin pool %(pool)s cannot be used: %(reason)s.")
 
 
+class PoolSuspended(PoolUnusable):
+    message = ("All I/O of thin pool %(pool)s waits: %(reason)s.")
+
+
 class PoolFull(NoRoom):
     message = ("Thin pool %(pool)s on %(node)s is too full for anything new: "
                "%(used)s are in use, %(most)s percent may be. Delete "

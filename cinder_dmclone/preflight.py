@@ -28,6 +28,7 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone import opts
 from cinder_dmclone.ports import Host
+from cinder_dmclone.sysfs import block_device
 from cinder_dmclone.sysfs import sessions
 
 CONF = cfg.CONF
@@ -117,7 +118,7 @@ def _check_groups(host: Host) -> typing.Iterator[str]:
             yield (f'Volume group {group.name} ({option}) is too small: it '
                    f'has {report.size} bytes, {SMALLEST[option]} are the '
                    'least.')
-        sizes = {lvm.block_size(disk) for disk in report.disks
+        sizes = {block_device.block_size(disk) for disk in report.disks
                  if os.path.exists(disk)}
         if option == 'volume_group' and len(sizes) > 1:
             yield (f'Volume group {group.name} ({option}) has disks with '
@@ -158,6 +159,8 @@ def pool_problems(host: Host) -> typing.Iterator[str]:
     of = f'Backend [{host.settings.backend}]: thin pool {group.place}'
     try:
         usage = group.usage()
+    except exceptions.PoolSuspended:
+        return  # a problem of the group (``group_problems``)
     except exceptions.PoolUnusable:
         yield f'{of} is not active: lvchange --activate y {group.place}'
         return
@@ -181,8 +184,17 @@ def group_problems(host: Host) -> typing.Iterator[str]:
             report = group.report(patient=True)
         except exceptions.DMCloneException:
             continue  # that is said by those who need it
+        for pool in sorted(report.interrupted):
+            yield (f'All I/O of thin pool {report.name}/{pool} waits, since '
+                   f'{thin_pool.INTERRUPTED}: restart cinder-volume, or '
+                   f'vgchange --activate y {report.name}')
+        if group.pool and group.pool not in report.interrupted:
+            try:
+                group.require_running()
+            except exceptions.PoolSuspended as error:
+                yield error.msg.rstrip('.')
         for lv in report.lvs.values():
-            if lv.suspended:
+            if lv.suspended and lv.pool not in report.interrupted:
                 yield (f'All I/O of LV {lv.name} of volume group '
                        f'{report.name} waits, since LVM was killed while it '
                        'changed it: restart cinder-volume, or vgchange '

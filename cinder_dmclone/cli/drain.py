@@ -9,6 +9,7 @@ moved and what has not: whoever stops this runs it again.
 from __future__ import annotations
 
 import argparse
+import re
 import typing
 
 from cinder_dmclone.cli import decisions
@@ -17,7 +18,6 @@ from cinder_dmclone.cli import remains
 from cinder_dmclone.cli.remains import Fate
 from cinder_dmclone.cli.remains import Item
 from cinder_dmclone import exceptions
-from cinder_dmclone.host import lvm
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.snapshot_messages import MoveSnapshot
@@ -30,6 +30,9 @@ SECONDS = 5.0
 # away is removed here one after the other.
 TRIES = 3
 BUSY_TRIES = 12
+# That one of LVM's commands did not end (``exceptions.CommandTimeout``), which
+# mostly waits for another that changes the group.
+_LATE = re.compile(r'\bCommand lvm .*? did not end within ')
 _AGAIN = 'run it again, what has moved is not here any more'
 
 
@@ -155,7 +158,7 @@ class Drain:
         if item.fate is not Fate.MOVES or item.moves not in self._planned:
             return False
         said = self._refused.get(item.moves, ())
-        busy = sum(map(lvm.is_busy, said))
+        busy = sum(map(_is_busy, said))
         return len(said) - busy < TRIES and busy < BUSY_TRIES
 
     def _is_waited_for(self, item: Item) -> bool:
@@ -205,3 +208,11 @@ class Drain:
         if line not in self._told:
             self._told.add(line)
             print(line, flush=True)
+
+
+def _is_busy(said: str) -> bool:
+    """Whether something failed as LVM had to wait too long.
+
+    :param said: of an error, also of another node: only texts cross the wire
+    """
+    return _LATE.search(said) is not None

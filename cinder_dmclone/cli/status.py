@@ -9,6 +9,7 @@ import typing
 
 from oslo_utils import units
 
+from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import status
 from cinder_dmclone import names
 from cinder_dmclone.stack import inspect
@@ -47,10 +48,14 @@ class Hydration:
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """One LV of this node."""
+    """One LV of this node.
+
+    :ivar waits: whether all I/O of its pool does
+    """
 
     stack: state.Stack
     hydration: Hydration | None = None
+    waits: bool = False
 
     @property
     def problem(self) -> str | None:
@@ -58,8 +63,8 @@ class Seen:
         if self.stack.unreadable:
             return role_of(self.stack)
         if self.hydration and not self.hydration.path:
-            return _error(self.stack) or _without_path(self.stack)
-        return _error(self.stack)
+            return _error(self) or _without_path(self.stack)
+        return _error(self)
 
 
 def look(world: World) -> list[Seen]:
@@ -73,8 +78,23 @@ def look(world: World) -> list[Seen]:
         world.clock.sleep(SECONDS)
         now = inspect.collect(world.host, patient=True)
     seconds = world.clock.monotonic() - began
-    return [Seen(stack, _hydration(before.get(lv), stack, seconds))
+    waits = _pool_waits(world)
+    return [Seen(stack, _hydration(before.get(lv), stack, seconds),
+                 waits and _in_pool(world, stack))
             for lv, stack in sorted(now.items())]
+
+
+def _pool_waits(world: World) -> bool:
+    try:
+        if world.host.group.pool:
+            world.host.group.require_running()
+    except exceptions.PoolSuspended:
+        return True
+    return False
+
+
+def _in_pool(world: World, stack: state.Stack) -> bool:
+    return bool(stack.data and stack.data.pool == world.host.group.pool)
 
 
 def _hydrates(stack: state.Stack) -> bool:
@@ -101,7 +121,7 @@ def describe(seen: Seen) -> str:
     words = [*filter(None, [role_of(stack)])]
     words += [f'snapshot {tag.snapshot} of volume {tag.volume}'
               for tag in stack.tags.snaps]
-    words += filter(None, [_error(stack)])
+    words += filter(None, [_error(seen)])
     if hydration:
         words += _progress(stack, hydration)
     for name in stack.of_kind(*names.CONSUMERS):
@@ -134,12 +154,14 @@ def role_of(stack: state.Stack) -> str:
     return '' if tags.snaps else 'no tags'
 
 
-def _error(stack: state.Stack) -> str | None:
-    clone = stack.clone
+def _error(seen: Seen) -> str | None:
+    stack, clone = seen.stack, seen.stack.clone
     if stack.suspended:
         return 'ERROR: it is suspended'
     if stack.missing_disk:
         return f'ERROR: {stack.missing_disk}'
+    if seen.waits:
+        return 'ERROR: its thin pool is suspended'
     if clone and clone.mode is not status.Mode.RW:
         return f'ERROR: its clone is {_BAD[clone.mode]}'
     return None

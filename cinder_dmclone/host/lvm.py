@@ -35,19 +35,13 @@ from cinder_dmclone.units import Bytes
 # changes that somebody makes with ``--autobackup n``.
 KEPT_SECONDS = 3600.0
 
-# Layouts of LVs that are but blocks, of disks or of a pool (lv_layout in
-# lvmreport(7)); and that of a pool.
+# Layouts of LVs that are but blocks, of disks or of a pool (lvmreport(7)).
 _THIN = 'thin,sparse'
 _PLAIN = ('linear', 'striped', _THIN)
-_POOL = 'thin,pool'
 # Roles of one that nothing else needs (lv_role in lvmreport(7)): thin
 # snapshots and their origins do without each other.
 _ALONE = frozenset(['public', 'origin', 'thinorigin', 'multithinorigin',
                     'snapshot', 'thinsnapshot'])
-
-# That one of LVM's commands did not end (``exceptions.CommandTimeout``), which
-# mostly waits for another that changes the group.
-_LATE = re.compile(r'\bCommand lvm .*? did not end within ')
 
 # What LVM says if its header points to a description that was not written;
 # since 2.03.35 the sentence begins with a capital letter.
@@ -65,7 +59,7 @@ class LogicalVolume:
         and no other volume needs it, nor it another one
     :ivar pool: the thin pool that it is in; empty if its blocks are on disks
     :ivar suspended: whether its I/O waits, as LVM was killed in a change of
-        it; LVM itself makes no report during a change
+        it, or of its pool; LVM itself makes no report during a change
     :ivar health: what LVM found wrong with it or its disks when it made the
         report (lv_health_status in lvmreport(7)); empty if nothing.
         ``partial``: a disk that it is on was missing
@@ -110,6 +104,7 @@ class Report:
     :ivar disks: paths of its physical volumes, without those that are missing
     :ivar mda_free: by how many bytes LVM's description of it may still grow
     :ivar pools: names of its thin pools, which are none of ``lvs``
+    :ivar interrupted: those of them that LVM has left suspended
     """
 
     name: str
@@ -123,6 +118,7 @@ class Report:
     lvs: dict[str, LogicalVolume]
     mda_free: Bytes
     pools: frozenset[str] = frozenset()
+    interrupted: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -136,18 +132,19 @@ class Report:
         rows = [row for row in report['lv']
                 if not row['lv_name'].startswith('[')]
         lvs = [LogicalVolume.parse(group['vg_name'], row)
-               for row in rows if row['lv_layout'] != _POOL]
+               for row in rows if row['lv_layout'] != thin_pool.LAYOUT]
         return cls(
             name=group['vg_name'], uuid=GroupUuid(group['vg_uuid']),
             token=_token(group['vg_uuid'], group['vg_seqno']),
             size=Bytes(int(group['vg_size'])),
             free=Bytes(int(group['vg_free'])),
             extent_size=Bytes(int(group['vg_extent_size'])),
-            block_size=max(map(block_size, disks), default=512),
+            block_size=max(map(block_device.block_size, disks), default=512),
             disks=disks, lvs={lv.name: lv for lv in lvs},
             mda_free=Bytes(int(group['vg_mda_free'])),
             pools=frozenset(row['lv_name'] for row in rows
-                            if row['lv_layout'] == _POOL))
+                            if row['lv_layout'] == thin_pool.LAYOUT),
+            interrupted=thin_pool.interrupted(rows))
 
 
 def _token(uuid: str, sequence: int | str) -> str:
@@ -165,25 +162,6 @@ def _devnum(path: str) -> str | None:
 
 def _devnums(report: Report) -> dict[str, str | None]:
     return {lv.path: _devnum(lv.path) for lv in report.lvs.values()}
-
-
-def block_size(path: str) -> int:
-    """Logical block size; 512 for a disk that is missing."""
-    try:
-        device = block_device.folder(path)
-        if (device / 'partition').exists():
-            device = device.resolve().parent
-        return int((device / 'queue/logical_block_size').read_text())
-    except OSError:
-        return 512
-
-
-def is_busy(said: str) -> bool:
-    """Whether something failed as LVM had to wait too long.
-
-    :param said: of an error, also of another node: only texts cross the wire
-    """
-    return _LATE.search(said) is not None
 
 
 def is_name(name: str) -> bool:
@@ -239,8 +217,8 @@ class VolumeGroup:
                 and kept.devnums == _devnums(kept.report)):
             return kept.report
         with self._found():
-            report = Report.parse((lvm.report_patiently if patient
-                                   else lvm.report)(self.name))
+            report = self._with_pools(Report.parse((
+                lvm.report_patiently if patient else lvm.report)(self.name)))
         self._disks = report.disks
         devnums = _devnums(report)
         # A change under way may not be in it.
@@ -248,6 +226,14 @@ class VolumeGroup:
             devnums[lv.path] and not lv.devnum for lv in report.lvs.values())
         self._kept = None if changed else _Kept(report, now, devnums)
         return report
+
+    def _with_pools(self, report: Report) -> Report:
+        """The same, with what the kernel says of pools."""
+        found = frozenset(pool for pool in report.interrupted
+                          if thin.suspended(self.name, pool))
+        return dataclasses.replace(report, interrupted=found, lvs={
+            name: dataclasses.replace(lv, suspended=True)
+            if lv.pool in found else lv for name, lv in report.lvs.items()})
 
     @contextlib.contextmanager
     def _change(self) -> Iterator[None]:
@@ -296,13 +282,32 @@ class VolumeGroup:
         """How full the pool is now; starts no process.
 
         :raises PoolUnusable: if it is not active
+        :raises PoolSuspended: if its I/O waits
         """
+        self.require_running()
         found = thin.pool(self.name, self.pool)
         if found is None:
             raise exceptions.PoolUnusable(
                 pool=self.place, reason='it is not active: '
                 f'lvchange --activate y {self.place}')
         return thin_pool.Usage.parse(*found)
+
+    @reads
+    def require_running(self) -> None:
+        """See that I/O of the pool does not wait; starts no process then.
+
+        :raises PoolSuspended: if it does
+        """
+        if not thin.suspended(self.name, self.pool):
+            return
+        # If LVM is at work it makes its report after that.
+        self._forget()
+        interrupted = self.report().interrupted
+        found = thin.suspended(self.name, self.pool)
+        if found:
+            raise exceptions.PoolSuspended(
+                pool=self.place, reason=thin_pool.why_suspended(
+                    found, self.pool in interrupted))
 
     @reads
     def mapped(self, lv: LogicalVolume) -> Bytes:
@@ -322,18 +327,14 @@ class VolumeGroup:
         :raises CommandFailed: if the pool's metadata cannot be read
         :raises CommandTimeout: if it takes longer
         """
-        deadline = self._monotonic() + seconds
-
         def read(numbers: Sequence[int]) -> bytes:
-            if self._monotonic() > deadline:
-                raise exceptions.CommandTimeout(
-                    command=f'map of {lv.name}', seconds=seconds)
             return thin.metadata(self.name, lv.pool, list(numbers))
 
         if not lv.devnum or not lv.pool:
             raise ValueError(f'{lv.name} is not thin, or not active')
-        return thin_map.allocated(thin.table(lv.devnum),
-                                  thin.status(lv.devnum), read)
+        return thin_map.allocated(
+            thin.table(lv.devnum), thin.status(lv.devnum),
+            thin_map.until(seconds, self._monotonic, lv.name, read))
 
     def create(self, name: str, size: Bytes, tags: Iterable[str],
                metadata: bool = False) -> None:
@@ -392,11 +393,14 @@ class VolumeGroup:
 
     def activate(self) -> None:
         """Make all volumes of the group usable on this node, also those that
-        are suspended.
+        LVM has left suspended, and their pools, from the bottom up.
 
         :raises GroupLost: if LVM has lost it
         """
+        interrupted = self.report().interrupted
         with self._forgetting(), self._found():
+            for pool in interrupted:
+                thin.drop_tables(self.name, pool)
             lvm.activate(self.name)
 
     @contextlib.contextmanager

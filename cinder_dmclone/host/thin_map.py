@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 from typing import Callable, Iterator, Sequence
 
+from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm.btree import Node
 from cinder_dmclone.host.dm.metadata import BLOCK
 from cinder_dmclone.units import Bytes
@@ -67,6 +68,22 @@ def allocated(table: str, status: str, read: Read) -> list[Range]:
             found * chunk != Sectors(int(count)).to_bytes()):
         raise ValueError('it is being written')
     return [(Bytes(first), Bytes(end)) for first, end in runs]
+
+
+def until(seconds: float, monotonic: Callable[[], float], of: str,
+          read: Read) -> Read:
+    """What reads blocks of a volume, and not for longer.
+
+    :raises CommandTimeout: if it would
+    """
+    deadline = monotonic() + seconds
+
+    def in_time(numbers: Sequence[int]) -> bytes:
+        if monotonic() > deadline:
+            raise exceptions.CommandTimeout(command=f'map of {of}',
+                                            seconds=seconds)
+        return read(numbers)
+    return in_time
 
 
 def _tree(read: Read, volume: int) -> tuple[int, int]:

@@ -21,6 +21,8 @@ from cinder_dmclone.units import Sectors
 MOST = 80.0
 ALARM = 95.0
 
+# That of a pool (lv_layout in lvmreport(7)).
+LAYOUT = 'thin,pool'
 TIMEOUT = pathlib.Path(
     '/sys/module/dm_thin_pool/parameters/no_space_timeout')
 # Of the pool's own metadata.
@@ -102,6 +104,36 @@ def mapped(status: str) -> Bytes:
     if fields[:1] != ['thin'] or not fields[1:2] or not fields[1].isdecimal():
         return Bytes(0)
     return Sectors(int(fields[1])).to_bytes()
+
+
+# Why its I/O waits, if cinder-volume lets it go on.
+INTERRUPTED = 'LVM was killed while it changed it'
+
+
+def interrupted(rows: typing.Iterable[dict[str, str]]) -> frozenset[str]:
+    """The pools that LVM may have left suspended, from its report on LVs.
+
+    LVM suspends from the top, an LV or the pool's own device first, and
+    resumes from the bottom (``dm_tree_suspend_children`` in libdm-deptree.c):
+    if it was killed that one is suspended, too. Not if activations leave it
+    out: then only an operator ends the change.
+    """
+    found = {row['lv_name'] if row['lv_layout'] == LAYOUT else row['pool_lv']
+             for row in rows if row['lv_suspended'] == 'suspended'
+             and not row['lv_skip_activation']}
+    return frozenset(filter(None, found))
+
+
+def why_suspended(devices: typing.Sequence[str], by_lvm: bool) -> str:
+    """Why its I/O waits.
+
+    :param devices: those that are suspended, by name
+    """
+    if by_lvm:
+        return INTERRUPTED
+    found = ' '.join(devices)
+    return (f'somebody has suspended {found}, and it is not known what for: '
+            f'dmsetup resume {found}')
 
 
 def making(group: str, name: str) -> str:

@@ -81,8 +81,8 @@ _REPORT = ('--reportformat', 'json', '--units', 'b', '--nosuffix',
            '--configreport', 'pv', '-o', 'pv_name',
            '--configreport', 'lv', '-o',
            'lv_name,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,'
-           'lv_device_open,lv_suspended,lv_layout,lv_role,pool_lv,'
-           'lv_health_status',
+           'lv_device_open,lv_suspended,lv_skip_activation,lv_layout,lv_role,'
+           'pool_lv,lv_health_status',
            '--configreport', 'pvseg', '-o,', '--configreport', 'seg', '-o,')
 
 

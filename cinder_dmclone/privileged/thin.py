@@ -51,6 +51,41 @@ def _pool(group: str, name: str) -> tuple[str, str] | None:
     return None
 
 
+def _parts(group: str, name: str) -> tuple[str, ...]:
+    """The devices of a pool: what is below another one comes first."""
+    device = _mapped_name(group, name)
+    return f'{device}_tdata', f'{device}_tmeta', f'{device}-tpool', device
+
+
+@privileged.context.entrypoint
+def suspended(group: str, name: str) -> list[str]:
+    """The devices of a pool that let I/O wait.
+
+    They are asked, and not their targets, which may wait themselves.
+    """
+    return [part for part in _parts(group, name)
+            if _flags(part) & dm_ioctl.SUSPENDED]
+
+
+@privileged.context.entrypoint
+def drop_tables(group: str, name: str) -> None:
+    """Forget the tables that wait for the suspended devices of a pool.
+
+    They are of a change that LVM may not have recorded. Whoever activates the
+    pool would resume it with them, however small what is below is by then
+    (``dm_tree_preload_children`` in libdm-deptree.c), and loads no others.
+    """
+    waiting = dm_ioctl.SUSPENDED | dm_ioctl.INACTIVE
+    for part in _parts(group, name):
+        if _flags(part) & waiting == waiting:
+            dm_ioctl.ask(dm_ioctl.TABLE_CLEAR, part)
+
+
+def _flags(name: str) -> int:
+    reply = dm_ioctl.ask(dm_ioctl.DEV_STATUS, name)
+    return reply.flags if reply else 0
+
+
 @privileged.context.entrypoint
 def status(devnum: str) -> str:
     """The line of a thin volume's status; empty if there is none.

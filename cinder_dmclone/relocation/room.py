@@ -48,6 +48,8 @@ def space(host: Host, report: lvm.Report) -> Space:
     if not host.group.pool:
         return Space(report.size, report.free,
                      units.Bytes(report.size - report.free))
+    # What else is asked of it may wait as well, and so would LVM.
+    host.group.require_running()
     thin = [lv for lv in report.lvs.values() if lv.pool == host.group.pool]
     # First: what arrives meanwhile is then counted twice, not left out.
     promised = sum(_promised(host, lv) for lv in thin)

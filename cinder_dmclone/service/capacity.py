@@ -34,13 +34,16 @@ class Stats:
     """
 
     def __init__(self, world: World, configuration: typing.Any,
-                 attention: typing.Callable[[], int]) -> None:
+                 attention: typing.Callable[[], int],
+                 enqueue: typing.Callable[[str], None]) -> None:
         """
         :param attention: tells how many LVs somebody has to look at
+        :param enqueue: has an LV looked at
         """
         self._world = world
         self._configuration = configuration
         self._attention = attention
+        self._enqueue = enqueue
         self._report: lvm.Report | None = None
         # What was last said of the pool.
         self._said = ''
@@ -100,6 +103,7 @@ class Stats:
         except exceptions.PoolUnusable as error:
             if self._is_new(error.msg):
                 LOG.error('No new volume can be here: %s', error.msg)
+            self._have_resumed()
             return None
         usage = space.usage
         if not usage or not usage.above(thin_pool.ALARM):
@@ -111,6 +115,16 @@ class Stats:
         if usage and usage.above(thin_pool.MOST):
             return dataclasses.replace(space, free=units.Bytes(0))
         return space
+
+    def _have_resumed(self) -> None:
+        """Have a pool go on that LVM has left suspended, whoever called it."""
+        report = self._world.host.group.report()
+        waiting = (names.lv_uuid(lv.name) for lv in report.lvs.values()
+                   if lv.pool in report.interrupted)
+        # The first one has all of them go on.
+        first = next(filter(None, waiting), None)
+        if first:
+            self._enqueue(first)
 
     def _is_new(self, problem: str) -> bool:
         """Whether something else was last said of the pool."""

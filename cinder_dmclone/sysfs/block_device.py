@@ -15,3 +15,14 @@ def folder(path: str) -> pathlib.Path:
     number = os.stat(path).st_rdev
     return pathlib.Path(
         f'/sys/dev/block/{os.major(number)}:{os.minor(number)}')
+
+
+def block_size(path: str) -> int:
+    """Logical block size; 512 for a disk that is missing."""
+    try:
+        device = folder(path)
+        if (device / 'partition').exists():
+            device = device.resolve().parent
+        return int((device / 'queue/logical_block_size').read_text())
+    except OSError:
+        return 512

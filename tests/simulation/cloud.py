@@ -164,7 +164,7 @@ class Node(cloud.Node):
 
     @property
     def active(self) -> bool:
-        return all(lv.devnum and not lv.suspended
+        return all(lv.devnum and not group.waits(lv)
                    for group in (self.group, self.meta_group)
                    for lv in group.volumes.values())
 

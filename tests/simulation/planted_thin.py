@@ -124,3 +124,6 @@ def _unmarked(world, row, stack):
 
 bug('an LV stays suspended whose LVM was killed', (state.Stack, 'suspended'),
     where='crash/thin snap used/answer/before/0')(False)
+
+bug('a pool stays suspended whose LVM was killed', (state.Stack, 'suspended'),
+    where='crash/thin extend/answer/before/0')(False)

@@ -251,6 +251,9 @@ BASE = {
     'thin two': dataclasses.replace(
         shared('attach a, fill, attach2 a, snap, see, birth a, detach2, see, '
                'detach, attach b'), thin=('a', 'b')),
+    'thin extend': sparse('attach a, fill, extend, fill, wait 3, snap, fill, '
+                          'extend, detach, attach b, wait 3, extend, fill, '
+                          'wait 30, detach, unsnap'),
     'thin cut': sparse('attach a, cut, fill, flush, wait 30, detach, '
                        'attach b, wait 3, detach',
                        'wait 0, cut, wait 1, cut'),

@@ -23,33 +23,33 @@ REPORT = json.dumps({'report': [{
     'lv': [{'lv_name': 'volume-1', 'lv_size': '268435456',
             'lv_tags': 'own:1,lent:n/x:2', 'lv_kernel_major': '254',
             'lv_kernel_minor': '3', 'lv_device_open': 'open',
-            'lv_suspended': '',
+            'lv_suspended': '', 'lv_skip_activation': '',
             'lv_layout': 'linear', 'lv_role': 'public', 'pool_lv': '',
             'lv_health_status': ''},
            {'lv_name': '_snapshot-2', 'lv_size': '268435456',
             'lv_tags': '', 'lv_kernel_major': '-1',
             'lv_kernel_minor': '-1', 'lv_device_open': '',
-            'lv_suspended': '',
+            'lv_suspended': '', 'lv_skip_activation': '',
             'lv_layout': 'linear',
             'lv_role': 'public,snapshot,thicksnapshot', 'pool_lv': '',
             'lv_health_status': ''},
            {'lv_name': '[pool_tmeta]', 'lv_size': '4194304',
             'lv_tags': '', 'lv_kernel_major': '-1',
             'lv_kernel_minor': '-1', 'lv_device_open': '',
-            'lv_suspended': '',
+            'lv_suspended': '', 'lv_skip_activation': '',
             'lv_layout': 'linear', 'lv_role': 'private,thin,pool,metadata',
             'pool_lv': '',
             'lv_health_status': ''},
            {'lv_name': 'pool', 'lv_size': '1073741824',
             'lv_tags': '', 'lv_kernel_major': '254',
             'lv_kernel_minor': '9', 'lv_device_open': '',
-            'lv_suspended': '',
+            'lv_suspended': '', 'lv_skip_activation': '',
             'lv_layout': 'thin,pool', 'lv_role': 'private', 'pool_lv': '',
             'lv_health_status': ''},
            {'lv_name': 'volume-3', 'lv_size': '4294967296',
             'lv_tags': '', 'lv_kernel_major': '254',
             'lv_kernel_minor': '10', 'lv_device_open': '',
-            'lv_suspended': 'suspended',
+            'lv_suspended': 'suspended', 'lv_skip_activation': '',
             'lv_layout': 'thin,sparse', 'lv_role': 'public',
             'pool_lv': 'pool', 'lv_health_status': 'partial'}],
     'pvseg': [{}], 'seg': [{}]}]})
@@ -66,11 +66,16 @@ class VolumeGroupTest(unittest.TestCase):
             lvm, '_devnum', self.devnums.get))
         self.lvm.report.return_value = REPORT
         self.lvm.backup_identity.return_value = None
+        self.kernel = self.enterContext(mock.patch.object(lvm, 'thin'))
+        self.kernel.suspended.return_value = []
+        self.order = mock.Mock()
+        self.order.attach_mock(self.kernel.drop_tables, 'drop_tables')
+        self.order.attach_mock(self.lvm.activate, 'activate')
         self.now = 0.0
         self.group = lvm.VolumeGroup('vg', lambda: self.now)
 
     def test_report(self) -> None:
-        with mock.patch.object(lvm, 'block_size', side_effect=[512, 4096]):
+        with mock.patch.object(block_device, 'block_size', side_effect=[512, 4096]):
             report = self.group.report()
         self.assertEqual(
             ('vg', 'Z3ohjl', 107369988096, 106560487424, 4194304, 4096,
@@ -178,7 +183,7 @@ class VolumeGroupTest(unittest.TestCase):
 
     def test_what_the_kernel_says_of_a_pool(self) -> None:
         group = lvm.VolumeGroup('vg', pool='pool')
-        kernel = self.enterContext(mock.patch.object(lvm, 'thin'))
+        kernel = self.kernel
         kernel.pool.return_value = (
             '0 8192 thin-pool 254:0 254:1 128 0 0',
             '0 8192 thin-pool 1 9/1024 16/64 - rw discard_passdown '
@@ -193,6 +198,64 @@ class VolumeGroupTest(unittest.TestCase):
         kernel.status.return_value = '0 8192 thin 4096 8191'
         for name, taken in (('volume-3', 2 << 20), ('_snapshot-2', 0)):
             self.assertEqual(taken, group.mapped(group.report().lvs[name]))
+
+    def interrupted(self, name: str, kernel: list[str],
+                    skip: str = '') -> lvm.Report:
+        """The report when one LV alone is suspended for LVM."""
+        found = json.loads(REPORT)
+        for row in found['report'][0]['lv']:
+            row['lv_suspended'] = 'suspended' * (row['lv_name'] == name)
+            row['lv_skip_activation'] = skip
+        self.lvm.report.return_value = json.dumps(found)
+        self.kernel.suspended.return_value = kernel
+        return lvm.VolumeGroup('vg').report()
+
+    def test_a_pool_that_lvm_has_left_suspended(self) -> None:
+        """With what is above it: an LV in it, or its own."""
+        for name in ('volume-3', 'pool'):
+            report = self.interrupted(name, ['vg-pool-tpool'])
+            self.assertEqual({'pool'}, report.interrupted)
+            self.assertEqual(['volume-3'], [
+                lv.name for lv in report.lvs.values() if lv.suspended])
+            self.kernel.suspended.assert_called_with('vg', 'pool')
+
+    def test_a_pool_that_it_has_not(self) -> None:
+        for name, kernel, skip, waits in (
+                ('volume-3', [], '', True),
+                ('[pool_tmeta]', ['vg-pool_tmeta'], '', False),
+                ('volume-3', ['vg-pool-tpool'], 'skip activation', True),
+                ('volume-1', ['vg-pool-tpool'], '', False)):
+            report = self.interrupted(name, kernel, skip)
+            self.assertEqual((frozenset(), waits),
+                             (report.interrupted,
+                              report.lvs['volume-3'].suspended), name)
+
+    def test_it_goes_on_as_lvm_has_it_recorded(self) -> None:
+        """Tables of a change that was not may not be what is below."""
+        self.interrupted('volume-3', ['vg-pool-tpool'])
+        self.group.activate()
+        self.assertEqual(
+            [mock.call.drop_tables('vg', 'pool'), mock.call.activate('vg')],
+            [call for call in self.order.mock_calls
+             if call[0] in ('drop_tables', 'activate')])
+
+    def test_what_is_suspended_by_hand_keeps_its_tables(self) -> None:
+        self.interrupted('', ['vg-pool-tpool'])
+        self.group.activate()
+        self.kernel.drop_tables.assert_not_called()
+
+    def test_a_pool_that_waits_is_asked_nothing_more(self) -> None:
+        """LVM may have been at work: its report comes after that."""
+        group = lvm.VolumeGroup('vg', pool='pool')
+        for name, after, words in (
+                ('volume-3', ['vg-pool-tpool'], 'LVM was killed'),
+                ('', ['vg-pool-tpool'], 'dmsetup resume vg-pool-tpool')):
+            self.interrupted(name, after)
+            with self.assertRaisesRegex(exceptions.PoolSuspended, words):
+                group.usage()
+        self.kernel.pool.assert_not_called()
+        self.kernel.suspended.side_effect = [['vg-pool-tpool'], []]
+        group.require_running()
 
     def test_retag(self) -> None:
         self.group.retag('volume-1', add=['a'], remove=['b'])
@@ -295,7 +358,7 @@ class BlockSizeTest(unittest.TestCase):
     def test_disk(self) -> None:
         (self.sys / '8:1/queue').mkdir(parents=True)
         (self.sys / '8:1/queue/logical_block_size').write_text('4096\n')
-        self.assertEqual(4096, lvm.block_size('/dev/sda'))
+        self.assertEqual(4096, block_device.block_size('/dev/sda'))
 
     def test_partition(self) -> None:
         (self.sys / 'disk/queue').mkdir(parents=True)
@@ -303,10 +366,10 @@ class BlockSizeTest(unittest.TestCase):
         (self.sys / 'disk/part').mkdir()
         (self.sys / 'disk/part/partition').write_text('1\n')
         (self.sys / '8:1').symlink_to('disk/part')
-        self.assertEqual(4096, lvm.block_size('/dev/sda1'))
+        self.assertEqual(4096, block_device.block_size('/dev/sda1'))
 
     def test_missing(self) -> None:
-        self.assertEqual(512, lvm.block_size('[unknown]'))
+        self.assertEqual(512, block_device.block_size('[unknown]'))
 
 
 class AllocatedTest(unittest.TestCase):

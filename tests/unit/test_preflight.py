@@ -9,9 +9,9 @@ import typing
 from unittest import mock
 
 from cinder_dmclone import exceptions
-from cinder_dmclone.host import lvm
 from cinder_dmclone import names
 from cinder_dmclone import preflight
+from cinder_dmclone.sysfs import block_device
 from cinder_dmclone import units
 from tests.unit import base
 
@@ -68,7 +68,7 @@ class GroupsTest(base.CloudTestCase):
         sizes = {'/dev/null': 4096, '/dev/zero': 512, '[unknown]': 1}
         with (mock.patch.object(self.a.group, 'report',
                                 lambda patient: report),
-              mock.patch.object(lvm, 'block_size', sizes.__getitem__)):
+              mock.patch.object(block_device, 'block_size', sizes.__getitem__)):
             found, = preflight._check_groups(host)
         self.assertIn('512 and of 4096 bytes', found)
 

@@ -262,7 +262,7 @@ class StatsTest(ThinCase):
         super().setUp()
         self.stats = capacity.Stats(self.b.service.world, mock.Mock(
             reserved_percentage=0, max_over_subscription_ratio='2.5',
-            target_ip_address='198.51.100.9'), lambda: 0)
+            target_ip_address='198.51.100.9'), lambda: 0, lambda key: None)
 
     def pool(self) -> dict[str, typing.Any]:
         pool, = self.stats.get('1', None, None)['pools']

@@ -38,8 +38,8 @@ class WeigherTest(base.CloudTestCase):
                                   target_ip_address='198.51.100.9')
         with mock.patch.object(capacity.CONF, 'my_ip', address):
             stats = capacity.Stats(
-                node.service.world, configuration, lambda: 0).get(
-                    '1', None, None)
+                node.service.world, configuration, lambda: 0,
+                lambda key: None).get('1', None, None)
         pool, = stats['pools']
         state = host_manager.PoolState(node.name, None, None, 'dmclone')
         state.update_from_volume_capability(

@@ -326,7 +326,7 @@ class Mapper:
     def _active(self, devnum: str) -> storage.Volume | None:
         """The LV that is read or written."""
         lv = self._lv(devnum)
-        if lv and lv.suspended:
+        if lv and self._node.group.waits(lv):
             raise mapped.Queued()
         return lv
 

@@ -27,6 +27,11 @@ REGION = units.Bytes(128 << 20)
 OLD = 'what another tenant left'
 ZEROS = 'zeros'
 POOL = 'volumes-pool'
+# Those of a pool that LVM suspends below a thin LV that grows, but not below
+# one that it makes a snapshot of: it sends the pool a message then
+# (``dm_tree_suspend_children`` in libdm-deptree.c).
+_DEVICES = tuple(f'volumes-volumes--pool{part}'
+                 for part in ('_tdata', '_tmeta', '-tpool'))
 
 
 @dataclasses.dataclass
@@ -107,6 +112,8 @@ class Group:
         self.pool = ''
         self.pool_size = size
         self.active = self.zeroes = True
+        # Those of its devices that are suspended, and tables that wait.
+        self.waiting: set[str] = set()
         self.used = 0
         self.metadata_used = 0
 
@@ -127,14 +134,26 @@ class Group:
             lvs={name: self._show(lv, bool(opened[lv.devnum]))
                  for name, lv in self.volumes.items()},
             mda_free=self.mda_free,
-            pools=frozenset([self.pool] if self.pool else ()))
+            pools=frozenset([self.pool] if self.pool else ()),
+            interrupted=frozenset([self.pool] if self._interrupted else ()))
 
     def _show(self, lv: Volume, opened: bool) -> lvm.LogicalVolume:
         return lvm.LogicalVolume(
             name=lv.name, path=f'/dev/{self.name}/{lv.name}', size=lv.size,
             tags=lv.tags, devnum=lv.devnum, open=opened, plain=lv.plain,
-            pool=lv.pool, suspended=_interrupted(lv),
+            pool=lv.pool, suspended=_interrupted(lv) or bool(
+                lv.pool and self._interrupted),
             health='partial' if lv.name in self.partial else '')
+
+    @property
+    def _interrupted(self) -> bool:
+        """Whether LVM has left the pool suspended."""
+        return bool(self.waiting) and any(
+            lv.pool and _interrupted(lv) for lv in self.volumes.values())
+
+    def waits(self, lv: Volume) -> bool:
+        """Whether I/O of an LV does."""
+        return lv.suspended or bool(lv.pool and self.waiting)
 
     def changed_token(self) -> str:
         return f'{self.uuid}:{self._changes}'
@@ -147,7 +166,16 @@ class Group:
     def place(self) -> str:
         return f'{self.name}/{self.pool}' if self.pool else self.name
 
+    def require_running(self) -> None:
+        if self.waiting and not any(
+                lv.at_work and lv.at_work.alive
+                for lv in self.volumes.values()):
+            raise exceptions.PoolSuspended(
+                pool=self.place, reason=thin_pool.why_suspended(
+                    sorted(self.waiting), self._interrupted))
+
     def usage(self) -> thin_pool.Usage:
+        self.require_running()
         if not self.active:
             raise exceptions.PoolUnusable(pool=self.place,
                                           reason='it is not active')
@@ -194,7 +222,7 @@ class Group:
 
     def snapshot(self, name: str, origin: str,
                  tags: typing.Iterable[str]) -> None:
-        taken_of, process = self.volumes[origin], self._node.process
+        taken_of = self.volumes[origin]
         if name in self.volumes or not taken_of.pool:
             raise _failed('lvcreate', f'{name} already exists, or {origin} is '
                           'not thin')
@@ -203,14 +231,24 @@ class Group:
         lv = self.volumes[name] = Volume(
             name, taken_of.size, _legal(tags), self._node.number(),
             pool=taken_of.pool)
-        taken_of.suspended, taken_of.at_work = True, process
-        process.call('group', 'suspended', lambda name: None, (origin,), {})
-        taken_of.at_work = None
-        if self._node.cloud.lvm_dies():
-            raise exceptions.CommandTimeout(command='lvcreate', seconds=30)
+        self._suspend('lvcreate', taken_of)
         lv.blocks, lv.durable = dict(taken_of.blocks), dict(taken_of.durable)
         taken_of.snapshots.append(lv)
         taken_of.suspended = False
+
+    def _suspend(self, command: str, lv: Volume,
+                 *devices: str) -> None:
+        """As LVM does, from the top; it may be killed then.
+
+        :param devices: those of the pool below it
+        """
+        process = self._node.process
+        lv.suspended, lv.at_work = True, process
+        self.waiting.update(devices)
+        process.call('group', 'suspended', lambda name: None, (lv.name,), {})
+        lv.at_work = None
+        if self._node.cloud.lvm_dies():
+            raise exceptions.CommandTimeout(command=command, seconds=30)
 
     def zero(self, name: str) -> None:
         self.volumes[name].zeroed = True
@@ -250,10 +288,16 @@ class Group:
         if not lv.pool and size - lv.size > self.report().free:
             raise _failed('lvextend', 'insufficient free space')
         self._change()
+        if lv.pool and size > lv.size:
+            self._suspend('lvextend', lv, *_DEVICES)
+            self.waiting.clear()
+            lv.suspended = False
         lv.size = size
 
     def activate(self) -> None:
         self._check('vgchange')
+        if self._interrupted:
+            self.waiting.clear()
         for lv in self.volumes.values():
             if lv.name in self.partial:
                 continue
@@ -293,6 +337,7 @@ class Group:
     def lose_power(self) -> None:
         """Only what was flushed is left, and nothing is active."""
         self.volumes = {}
+        self.waiting.clear()
         for name, (lv, size, tags) in self._durable.items():
             lv.name, lv.size, lv.tags, lv.devnum = name, size, tags, None
             lv.suspended = False

@@ -98,3 +98,44 @@ class ThinTest(unittest.TestCase):
                      lambda: thin.metadata('vg', '../pool', [0]),
                      lambda: thin.status('sda'), lambda: thin.table('sda')):
             self.assertRaises(ValueError, call)
+
+
+class SuspendedTest(unittest.TestCase):
+
+    def setUp(self) -> None:
+        privileged.context.set_client_mode(False)
+        self.addCleanup(privileged.context.set_client_mode, True)
+        self.flags: dict[str, int] = {}
+        self.cleared: list[str] = []
+        self.enterContext(mock.patch.object(dm_ioctl, 'ask', self.ask))
+
+    def ask(self, command: int, name: str) -> dm_ioctl.Reply | None:
+        """No target is asked: it may wait itself."""
+        if command == dm_ioctl.TABLE_CLEAR:
+            self.cleared.append(name)
+        else:
+            self.assertEqual(dm_ioctl.DEV_STATUS, command)
+        flags = self.flags.get(name)
+        return None if flags is None else dm_ioctl.Reply(
+            name, '', '254:1', 0, flags, 1, b'')
+
+    def test_from_the_bottom_up(self) -> None:
+        parts = ['my--vg-my--pool_tdata', 'my--vg-my--pool_tmeta',
+                 'my--vg-my--pool-tpool', 'my--vg-my--pool']
+        self.assertEqual([], thin.suspended('my-vg', 'my-pool'))
+        self.flags = dict.fromkeys(parts, dm_ioctl.SUSPENDED)
+        self.assertEqual(parts, thin.suspended('my-vg', 'my-pool'))
+        self.flags['my--vg-my--pool'] = dm_ioctl.ACTIVE
+        self.assertEqual(parts[:3], thin.suspended('my-vg', 'my-pool'))
+
+    def test_tables_of_what_is_suspended(self) -> None:
+        both = dm_ioctl.SUSPENDED | dm_ioctl.INACTIVE
+        self.flags = {'vg-pool_tdata': dm_ioctl.SUSPENDED,
+                      'vg-pool_tmeta': dm_ioctl.INACTIVE,
+                      'vg-pool-tpool': both, 'vg-pool': 0}
+        thin.drop_tables('vg', 'pool')
+        self.assertEqual(['vg-pool-tpool'], self.cleared)
+
+    def test_names_are_checked(self) -> None:
+        for call in (thin.suspended, thin.drop_tables):
+            self.assertRaises(ValueError, call, 'vg', '../pool')

@@ -23,7 +23,8 @@ class PoolTest(base.CloudTestCase):
                                   target_ip_address='198.51.100.9',
                                   dmclone_online_extend=self.online_extend)
         stats = capacity.Stats(node.service.world, configuration,
-                               node.process.loop.attention)
+                               node.process.loop.attention,
+                               node.process.loop.enqueue)
         pool, = stats.get('1', None, None)['pools']
         return dict(pool)
 
