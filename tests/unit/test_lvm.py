@@ -75,7 +75,8 @@ class VolumeGroupTest(unittest.TestCase):
         self.group = lvm.VolumeGroup('vg', lambda: self.now)
 
     def test_report(self) -> None:
-        with mock.patch.object(block_device, 'block_size', side_effect=[512, 4096]):
+        with mock.patch.object(block_device, 'block_size',
+                               side_effect=[512, 4096]):
             report = self.group.report()
         self.assertEqual(
             ('vg', 'Z3ohjl', 107369988096, 106560487424, 4194304, 4096,

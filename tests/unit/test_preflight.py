@@ -68,7 +68,8 @@ class GroupsTest(base.CloudTestCase):
         sizes = {'/dev/null': 4096, '/dev/zero': 512, '[unknown]': 1}
         with (mock.patch.object(self.a.group, 'report',
                                 lambda patient: report),
-              mock.patch.object(block_device, 'block_size', sizes.__getitem__)):
+              mock.patch.object(block_device, 'block_size',
+                                sizes.__getitem__)):
             found, = preflight._check_groups(host)
         self.assertIn('512 and of 4096 bytes', found)
 
