@@ -85,20 +85,30 @@ class ThinSnapshotTest(test_thin.ThinTestCase):
         self.wait('the end of all data', lambda: self.used() == 0)
 
     @environment.only_long
-    def test_an_lv_that_lvm_has_left_suspended(self) -> None:
-        """Its server goes on when cinder-volume starts."""
+    def test_what_lvm_has_left_suspended(self) -> None:
+        """An LV, or all of its pool: servers go on when cinder-volume starts.
+
+        LVM suspends from the top.
+        """
         volume, image = self.filled(self.node1)
         at = self.attach(volume, self.node1)
-        self.node1.volume.kill()
-        self.node1.run(['dmsetup', 'suspend',
-                        f'/dev/{GROUP}/volume-{self.row(volume).lv}'])
-        reading = self.node1.popen(['dd', f'if={at.path}', 'of=/dev/null',
-                                    'bs=4096', 'count=1', 'iflag=direct'])
-        self.assertIsNone(reading.poll())
-        self.node1.volume.start()
-        self.node1.volume.wait_up()
-        self.wait('the read', lambda: reading.poll() is not None)
-        self.assert_holds(image, at)
+        tpool, = (name for name in self.node1.run(
+            'dmsetup info -c --noheadings -o name').stdout.split()
+            if name.endswith('-tpool'))
+        lv = f'/dev/{GROUP}/volume-{self.row(volume).lv}'
+        for devices in ([lv], [lv, tpool]):
+            self.node1.volume.kill()
+            for device in devices:
+                self.node1.run(['dmsetup', 'suspend', device])
+            reading = self.node1.popen([
+                'dd', f'if={at.path}', 'of=/dev/null', 'bs=4096', 'count=1',
+                'iflag=direct'])
+            self.assertIsNone(reading.poll())
+            self.node1.volume.start(wait=True)
+            self.wait('the read', lambda: reading.poll() is not None)
+            self.assertEqual(0, reading.poll())
+            self.assert_holds(image, at)
+        self.snapshot(volume)
 
     def place(self, snapshot: str) -> str:
         """The LV that a snapshot is."""
