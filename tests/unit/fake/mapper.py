@@ -280,10 +280,10 @@ class Mapper:
             for region in todo[:count]:
                 try:
                     value = self._read(target.source, region)
+                    self._write(target.data, region, value)
                 except (mapped.Failed, mapped.Queued):
                     clone.cursor = region + 1
                     break
-                self._write(target.data, region, value)
                 clone.copied.add(region)
 
     def check_copies(self, *sources: mapped.Mapped) -> None:
