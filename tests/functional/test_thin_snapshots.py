@@ -105,8 +105,7 @@ class ThinSnapshotTest(test_thin.ThinTestCase):
                 'iflag=direct'])
             self.assertIsNone(reading.poll())
             self.node1.volume.start(wait=True)
-            self.wait('the read', lambda: reading.poll() is not None)
-            self.assertEqual(0, reading.poll())
+            self.assertEqual(0, self.wait('the read', reading.poll).code)
             self.assert_holds(image, at)
         self.snapshot(volume)
 
