@@ -89,19 +89,23 @@ class _Clone:
         self.there = bool(found)
         if not reply or not found:
             return
+        try:
+            counts = (STATISTICS / reply.devnum / 'stat').read_text().split()
+        except OSError:
+            self.there = False  # it has just been removed
+            return
         here, *window = map(int, found.groups())
         if self._last:
             then, had = self._last
             self._seconds[self.busy] += now - then
             self._regions[self.busy] += here - had
         self._last = now, here
-        self._watch(reply.devnum, now)
+        self._watch(counts, now)
         if all(window):
             self._guide(Window(*window))
 
-    def _watch(self, devnum: str, now: float) -> None:
+    def _watch(self, counts: list[str], now: float) -> None:
         """See whether somebody does I/O."""
-        counts = (STATISTICS / devnum / 'stat').read_text().split()
         requests = sum(int(counts[at]) for at in _COMPLETED
                        if at < len(counts))
         if int(counts[_UNDER_WAY]) or requests != self._requests >= 0:

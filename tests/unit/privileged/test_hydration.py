@@ -126,6 +126,9 @@ class HydrationTest(test_dm.Case):
         for status in '0 8 clone Fail', '0 8 linear ', '0 8 clone Error':
             self.ioctl.tables[NAME] = status
             self.assertEqual((), self.keep_going()[1])
+        self.status(3, *WORK)
+        self.counts.unlink()
+        self.assertEqual((), self.keep_going(SECONDS)[1])
         del self.ioctl.tables[NAME]
         self.assertEqual((), self.keep_going(SECONDS)[1])
         self.assertEqual([], self.told())
