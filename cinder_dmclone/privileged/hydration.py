@@ -99,9 +99,10 @@ class _Clone:
             then, had = self._last
             self._seconds[self.busy] += now - then
             self._regions[self.busy] += here - had
-        self._last = now, here
         self._watch(counts, now)
-        if all(window):
+        # What it does in somebody's hands says nothing of its window.
+        self._last = (now, here) if all(window) else None
+        if self._last:
             self._guide(Window(*window))
 
     def _watch(self, counts: list[str], now: float) -> None:

@@ -8,14 +8,16 @@ from tests.functional import base
 
 # By default, in bytes.
 MOST, BATCH = 16 << 20, 4 << 20
+# While a server works at least, and before anything is known (windows.py).
+LEAST, FIRST = 64 << 10, 256 << 10
 
 
 class PaceTest(base.FunctionalTest):
-    """Node 2 hydrates from node 1."""
+    """Node 1 hydrates from node 2, which takes its time to read."""
 
     def rates(self, **options: int) -> None:
         """Change them as an operator does, while cinder-volume runs."""
-        service = self.node2.volume
+        service = self.node1.volume
         service.choose(**{f'dmclone_hydration_{name}_mib': value
                           for name, value in options.items()})
         service.reread()
@@ -34,20 +36,23 @@ class PaceTest(base.FunctionalTest):
         """Nothing is started anew, and no server waits for it."""
         self.addCleanup(self.rates, floor=50, ceiling=0)
         self.rates(floor=0, ceiling=1)
-        volume = self.volume(self.node1, 3)
-        at = self.attach(volume, self.node2)
-        region = 4096
-        self.wait('a region at a time',
-                  lambda: self.window(at) == (region, region))
-        with fio.Running(self.node2, fio.command(
+        pids = self.node1.volume.pids()
+        volume = self.volume(self.node2, 3)
+        at = self.attach_slowly(volume, self.node2, self.node1, crawl=True)
+        self.assertTrue(self._pace(at, MOST // 4096, BATCH // 4096))
+        self.wait('as little as the ceiling lets through',
+                  lambda: 0 < self.window(at)[0] < FIRST)
+        with fio.Running(self.node1, fio.command(
                 at.path, *fio.SYNC, *fio.for_seconds(600), '--size=1M')) as io:
             self.rates(floor=0, ceiling=0)
-            # There was no limit but the kernel's own while it rested.
-            self.wait('little at a time', lambda: self.window(at) == (
-                16 * region, 4 * region))
+            # There is no limit but the kernel's own now while it rests.
+            self.wait('little at a time',
+                      lambda: self.window(at) == (LEAST, LEAST // 4))
             self.assertFalse(io.ended())
             self.rates(floor=1 << 10, ceiling=0)
             self.wait('what a floor that is never reached allows',
                       lambda: self.window(at) in ((MOST, BATCH), (0, 0)))
             io.end()
+        self.assertEqual(pids, self.node1.volume.pids())
+        self.release(at, self.node2)
         self.wait_complete(volume)

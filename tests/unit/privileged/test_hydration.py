@@ -119,7 +119,9 @@ class HydrationTest(test_dm.Case):
         """A kernel takes a batch size of 0 for 1."""
         for window in (0, 4), (1, 0), (0, 0):
             self.status(3, *window)
-            self.keep_going(busy=True)
+            _, (found,) = self.keep_going(SECONDS, busy=True)
+            # Nothing follows from what it has done meanwhile.
+            self.assertEqual((0, 0), (found.worked, found.rested))
         self.assertEqual([], self.told())
 
     def test_what_is_gone_is_left_out(self) -> None:

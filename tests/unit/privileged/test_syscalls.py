@@ -166,8 +166,9 @@ class SyscallsTest(unittest.TestCase):
         child._socket.shutdown(socket.SHUT_WR)
         with self.assertRaises(exceptions.CommandFailed):
             child.call(b'fsync /tmp', 'x', 60)
-        # On a busy machine not within the time that it is given.
-        self.assertEqual(-signal.SIGKILL, child._process.wait(60))
+        # On a busy machine not within the time that it is given. By itself, if
+        # it saw first that nothing comes any more.
+        self.assertIn(child._process.wait(60), (0, -signal.SIGKILL))
 
     def test_no_program(self) -> None:
         with mock.patch.object(subprocess, 'Popen',
