@@ -397,7 +397,7 @@ class VolumeGroup:
 
         :raises GroupLost: if LVM has lost it
         """
-        interrupted = self.report().interrupted
+        interrupted = self.report(patient=True).interrupted
         with self._forgetting(), self._found():
             for pool in interrupted:
                 thin.drop_tables(self.name, pool)

@@ -65,6 +65,7 @@ class VolumeGroupTest(unittest.TestCase):
         self.enterContext(mock.patch.object(
             lvm, '_devnum', self.devnums.get))
         self.lvm.report.return_value = REPORT
+        self.lvm.report_patiently.return_value = REPORT
         self.lvm.backup_identity.return_value = None
         self.kernel = self.enterContext(mock.patch.object(lvm, 'thin'))
         self.kernel.suspended.return_value = []
@@ -208,6 +209,7 @@ class VolumeGroupTest(unittest.TestCase):
             row['lv_suspended'] = 'suspended' * (row['lv_name'] == name)
             row['lv_skip_activation'] = skip
         self.lvm.report.return_value = json.dumps(found)
+        self.lvm.report_patiently.return_value = json.dumps(found)
         self.kernel.suspended.return_value = kernel
         return lvm.VolumeGroup('vg').report()
 
@@ -239,6 +241,12 @@ class VolumeGroupTest(unittest.TestCase):
             [mock.call.drop_tables('vg', 'pool'), mock.call.activate('vg')],
             [call for call in self.order.mock_calls
              if call[0] in ('drop_tables', 'activate')])
+
+    def test_who_activates_waits_for_lvm(self) -> None:
+        """A start does not fail as LVM is busy with a removal."""
+        self.group.activate()
+        self.lvm.report_patiently.assert_called_once_with('vg')
+        self.lvm.report.assert_not_called()
 
     def test_what_is_suspended_by_hand_keeps_its_tables(self) -> None:
         self.interrupted('', ['vg-pool-tpool'])
