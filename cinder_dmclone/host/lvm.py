@@ -229,6 +229,8 @@ class VolumeGroup:
 
     def _with_pools(self, report: Report) -> Report:
         """The same, with what the kernel says of pools."""
+        if not report.interrupted:
+            return report
         found = frozenset(pool for pool in report.interrupted
                           if thin.suspended(self.name, pool))
         return dataclasses.replace(report, interrupted=found, lvs={

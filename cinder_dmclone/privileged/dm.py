@@ -12,7 +12,6 @@ without a path would keep dmsetup waiting for ever.
 from __future__ import annotations
 
 import errno
-import os
 import pathlib
 import re
 from typing import Any, NamedTuple
@@ -129,11 +128,7 @@ def open_count(devnum: str) -> int:
     :param devnum: 'major:minor', also of an LV
     :raises CommandFailed: if there is no such device
     """
-    if not _ARGUMENT.fullmatch(devnum):
-        raise ValueError(f'{devnum!r} is not a device number')
-    major, minor = devnum.split(':')
-    reply = dm_ioctl.ask(dm_ioctl.DEV_STATUS,
-                         dev=os.makedev(int(major), int(minor)))
+    reply = dm_ioctl.ask(dm_ioctl.DEV_STATUS, dev=dm_ioctl.number(devnum))
     return _present(reply, devnum).open_count
 
 
@@ -239,8 +234,7 @@ def message(name: str, words: tuple[str, ...]) -> None:
     verb, *arguments = words
     if verb not in _VERBS or not all(map(_ARGUMENT.fullmatch, arguments)):
         raise ValueError(f'{words!r} is not a message we send')
-    _present(dm_ioctl.ask(dm_ioctl.TARGET_MSG, _ours(name),
-                          data=dm_ioctl.pack_message(words)), name)
+    _present(dm_ioctl.message(_ours(name), words), name)
 
 
 @privileged.context.entrypoint

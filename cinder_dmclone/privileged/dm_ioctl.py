@@ -12,6 +12,7 @@ import dataclasses
 import errno
 import fcntl
 import os
+import re
 import struct
 from typing import Iterator
 
@@ -54,6 +55,7 @@ _BUFFER_FULL = 1 << 8
 SKIP_LOCKFS = 1 << 10
 NOFLUSH = 1 << 11
 
+_DEVNUM = re.compile(r'\d+:\d+')
 _FIRST_SIZE = 16 << 10
 _LAST_SIZE = 16 << 20
 
@@ -148,6 +150,17 @@ def _devnum(dev: int) -> str:
     return f'{os.major(dev)}:{os.minor(dev)}'
 
 
+def number(devnum: str) -> int:
+    """What the kernel calls a device, for ``dev`` of ``ask``.
+
+    :param devnum: 'major:minor'
+    """
+    if not _DEVNUM.fullmatch(devnum):
+        raise ValueError(f'{devnum!r} is not a device number')
+    major, minor = map(int, devnum.split(':'))
+    return os.makedev(major, minor)
+
+
 def names() -> list[str]:
     """The names of all dm devices."""
     reply = ask(LIST_DEVICES)
@@ -173,8 +186,7 @@ def below(devnum: str, kind: str) -> set[str]:
     :param kind: what the uuids begin with of devices that are looked through
     :returns: numbers; those of disks that have gone since are among them
     """
-    major, minor = map(int, devnum.split(':'))
-    reply = ask(TABLE_DEPS, dev=os.makedev(major, minor))
+    reply = ask(TABLE_DEPS, dev=number(devnum))
     if reply is None or not reply.uuid.startswith(kind):
         return {devnum}
     count, = _DEPS.unpack_from(reply.data)
@@ -210,9 +222,13 @@ def pack_table(table: str) -> tuple[int, bytes]:
     return len(specs), b''.join(specs)
 
 
-def pack_message(words: tuple[str, ...]) -> bytes:
-    """A message to the first target of a device."""
-    return _MESSAGE.pack(0) + ' '.join(words).encode() + b'\0'
+def message(name: str, words: tuple[str, ...]) -> Reply | None:
+    """Send a message to the first target of a device.
+
+    :returns: None if there is no such device
+    """
+    return ask(TARGET_MSG, name,
+               data=_MESSAGE.pack(0) + ' '.join(words).encode() + b'\0')
 
 
 def versions() -> list[str]:

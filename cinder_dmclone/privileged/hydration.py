@@ -126,8 +126,7 @@ class _Clone:
             self._tell('hydration_threshold', wanted.threshold)
 
     def _tell(self, key: str, value: int) -> None:
-        dm_ioctl.ask(dm_ioctl.TARGET_MSG, self._course.name,
-                     data=dm_ioctl.pack_message((key, str(value))))
+        dm_ioctl.message(self._course.name, (key, str(value)))
 
     def progress(self) -> Progress:
         return Progress(

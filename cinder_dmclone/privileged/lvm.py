@@ -24,7 +24,6 @@ from cinder_dmclone.privileged import nodes
 from cinder_dmclone.privileged import process
 from cinder_dmclone.privileged import syscalls
 from cinder_dmclone.sysfs import block_device
-from cinder_dmclone import units
 
 BACKUPS = pathlib.Path('/etc/lvm/backup')
 DEVICES = pathlib.Path('/etc/lvm/devices')
@@ -311,8 +310,7 @@ def activate(group: str) -> None:
 def zero(group: str, name: str) -> None:
     """Overwrite a whole volume with zeros, durably."""
     path = nodes.ready(f'/dev/{_volume(group, name)}')
-    sectors = int((block_device.folder(path) / 'size').read_text())
-    size = sectors * units.SECTOR
+    size = block_device.size(path)
     process.run(['dd', 'if=/dev/zero', f'of={path}', 'bs=1M',
                  f'count={size}', 'iflag=count_bytes', 'oflag=direct',
                  'conv=nocreat,fsync', 'status=none'], _WRITE_SECONDS)
@@ -344,10 +342,9 @@ def probe(group: str, name: str) -> str:
     :returns: what does not answer, and why; empty if all do
     """
     path = nodes.ready(f'/dev/{_volume(group, name)}')
-    folder = block_device.folder(path)
-    end = int((folder / 'size').read_text()) * units.SECTOR
-    places = {path: [0, end - syscalls.BLOCK]}
-    for disk in sorted(dm_ioctl.below(folder.name, _UUID)):
+    places = {path: [0, block_device.size(path) - syscalls.BLOCK]}
+    lies_on = dm_ioctl.below(block_device.folder(path).name, _UUID)
+    for disk in sorted(lies_on):
         found = nodes.kernels(disk)
         if not found:
             return f'disk {disk} has gone'

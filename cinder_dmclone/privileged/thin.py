@@ -7,7 +7,6 @@ What it does not tell, which blocks a volume has, is read from the disk.
 from __future__ import annotations
 
 import errno
-import os
 import re
 
 from cinder_dmclone import exceptions
@@ -18,7 +17,6 @@ from cinder_dmclone.privileged import syscalls
 
 # What LVM takes for the name of a group or a volume.
 _NAME = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.-]{0,127}')
-_DEVNUM = re.compile(r'\d+:\d+')
 # At once, of a pool's metadata.
 BLOCKS = 256
 _SECONDS = 10.0
@@ -92,7 +90,7 @@ def status(devnum: str) -> str:
 
     :param devnum: 'major:minor'
     """
-    return _lines(0, dev=_number(devnum))
+    return _lines(0, dev=dm_ioctl.number(devnum))
 
 
 @privileged.context.entrypoint
@@ -101,14 +99,7 @@ def table(devnum: str) -> str:
 
     :param devnum: 'major:minor'
     """
-    return _lines(dm_ioctl.STATUS_TABLE, dev=_number(devnum))
-
-
-def _number(devnum: str) -> int:
-    if not _DEVNUM.fullmatch(devnum):
-        raise ValueError(f'{devnum!r} is not a device number')
-    major, minor = map(int, devnum.split(':'))
-    return os.makedev(major, minor)
+    return _lines(dm_ioctl.STATUS_TABLE, dev=dm_ioctl.number(devnum))
 
 
 @privileged.context.entrypoint

@@ -6,6 +6,9 @@ from __future__ import annotations
 import os
 import pathlib
 
+from cinder_dmclone.units import Bytes
+from cinder_dmclone.units import Sectors
+
 
 def folder(path: str) -> pathlib.Path:
     """The sysfs directory of a block device.
@@ -15,6 +18,14 @@ def folder(path: str) -> pathlib.Path:
     number = os.stat(path).st_rdev
     return pathlib.Path(
         f'/sys/dev/block/{os.major(number)}:{os.minor(number)}')
+
+
+def size(path: str) -> Bytes:
+    """How large a block device is.
+
+    :raises OSError: if there is no such device
+    """
+    return Sectors(int((folder(path) / 'size').read_text())).to_bytes()
 
 
 def block_size(path: str) -> int:
