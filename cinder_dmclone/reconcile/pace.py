@@ -108,19 +108,15 @@ class Pace:
         settings = self._host.settings
         rates, most = settings.rates(), settings.hydration_threshold
         each = Rates(rates.floor, Bytes(rates.ceiling // len(courses)))
+        asked = []
         for name, course in courses.items():
-            if course.widths is None:
-                widths = Widths.first(each, most)
-            elif course.last:
-                widths = course.widths.after(course.last, course.region, each,
-                                             most)
-            else:
-                widths = course.widths
+            widths = (
+                course.widths.after(course.last, course.region, each, most)
+                if course.widths and course.last else Widths.first(each, most))
             courses[name] = dataclasses.replace(course, widths=widths)
-        pause, found = self._host.dm.keep_going(
-            [course.widths.course(name, course.region, each,
-                                  settings.hydration_batch, course.last)
-             for name, course in courses.items() if course.widths], SECONDS)
+            asked.append(widths.course(name, course.region, each,
+                                       settings.hydration_batch, course.last))
+        pause, found = self._host.dm.keep_going(asked, SECONDS)
         for progress in found:
             courses[progress.name] = dataclasses.replace(
                 courses[progress.name], last=progress)
