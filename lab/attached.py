@@ -12,6 +12,10 @@ if typing.TYPE_CHECKING:
     from lab.lab import LabNode
 
 
+# What a clone has under way by default, in bytes: in all and in a copy.
+MOST, BATCH = 16 << 20, 4 << 20
+
+
 @dataclasses.dataclass(frozen=True)
 class AttachedVolume:
     """An attachment as Nova keeps it.
@@ -40,6 +44,24 @@ class AttachedVolume:
         """State of that device; None if there is none."""
         line = look.device(self.node, self.clone, 'status', '--noflush')
         return clone_status(line) if line else None
+
+    def let_copy(self, threshold: int, batch: int) -> bool:
+        """Let its clone have so many regions under way, in all and in a copy.
+
+        :returns: whether there is the clone
+        """
+        return (look.message(self.node, self.clone, 'hydration_threshold',
+                             str(threshold))
+                and look.message(self.node, self.clone,
+                                 'hydration_batch_size', str(batch)))
+
+    def widen(self) -> bool:
+        """The same with as much as a clone is made with by default."""
+        status = self.status()
+        if status is None:
+            return False
+        region = int(status.region_size.to_bytes())
+        return self.let_copy(MOST // region, BATCH // region)
 
 
 def clone_status(line: str) -> CloneStatus | None:

@@ -12,6 +12,7 @@ from lab.figures import Aim, Figure
 from lab.fio import Load
 from lab.lab import Lab
 from lab.measure import AREA, Bench
+from lab.show import expect
 
 _SECONDS = 10
 # So long the service may take to see what hydrates, and to find how much has
@@ -27,16 +28,12 @@ LOADS = {
 # How it hydrates: by the kernel alone, or with the service at work and so
 # many MiB a second as its floor.
 ALONE = 'alone'
-FLOORS = 10, 50
-
-
-def _floor(floor: int) -> str:
-    return f'floor {floor}'
+FLOORS = {'floor 10': 10, 'floor 50': 50}
 
 
 def measure(bench: Bench, lab: Lab, times: int) -> list[Figure]:
     """Rates of hydration beside loads, and what their writes take."""
-    ways = [ALONE, *map(_floor, FLOORS)]
+    ways = [ALONE, *FLOORS]
     rates: dict[str, dict[str, list[float]]] = {
         load: {way: [] for way in ways} for load in LOADS}
     late: dict[str, dict[str, list[float]]] = {
@@ -56,8 +53,8 @@ def measure(bench: Bench, lab: Lab, times: int) -> list[Figure]:
         bench.settle(at)
     bench.detach(at)
     lab.delete_volume(volume)
-    return [figure for load in LOADS for floor in FLOORS
-            for figure in _figures(load, floor, rates[load], late[load])]
+    return [figure for load in LOADS for way in FLOORS
+            for figure in _figures(load, way, rates[load], late[load])]
 
 
 def _beside(bench: Bench, lab: Lab, at: AttachedVolume, load: str,
@@ -67,10 +64,9 @@ def _beside(bench: Bench, lab: Lab, at: AttachedVolume, load: str,
     with contextlib.ExitStack() as stack:
         if way == ALONE:
             stack.enter_context(bench.paused(node))
-            bench.widen(at)
+            expect(at.widen(), f'{at.path} does not hydrate')
         else:
-            node.volume.choose(
-                dmclone_hydration_floor_mib=way.split()[-1])
+            node.volume.choose(dmclone_hydration_floor_mib=FLOORS[way])
             node.volume.reread()
         running = stack.enter_context(
             fio.Running(node, fio.command(at.path, *words)))
@@ -79,15 +75,14 @@ def _beside(bench: Bench, lab: Lab, at: AttachedVolume, load: str,
         return rate, running.wait()
 
 
-def _figures(load: str, floor: int, rates: dict[str, list[float]],
+def _figures(load: str, way: str, rates: dict[str, list[float]],
              late: dict[str, list[float]]) -> list[Figure]:
-    way = _floor(floor)
     rate = statistics.median(rates[way])
     alone = figures.number(statistics.median(rates[ALONE]))
     return [
         Figure(f'hydration beside {load}, {way}', rate, 'MiB/s',
                f'by the kernel alone {alone} MiB/s; least '
-               f'{figures.number(min(rates[way]))}', Aim(floor),
+               f'{figures.number(min(rates[way]))}', Aim(FLOORS[way]),
                {key: rates[key] for key in (way, ALONE)}),
         figures.ratio(f'99 % of {load} within, {way}', way, ALONE,
                       {key: late[key] for key in (way, ALONE)}, 'ms',

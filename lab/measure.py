@@ -24,8 +24,6 @@ WINDOW = 2
 _LOAD = 3
 # Bytes that a server writes again and again.
 AREA = 64 << 20
-# What a clone may have under way, in all and in one copy, by default.
-_MOST = 16 << 20, 4 << 20
 # Lets the first clone that appears copy nothing by itself, and says what it
 # was allowed to.
 _BRAKE = r'''
@@ -118,16 +116,6 @@ class Bench:
     def release(self, at: AttachedVolume) -> None:
         """Let a clone copy that was braked, if it still has to."""
         look.message(at.node, at.clone, 'hydration_threshold', self._brake)
-
-    def widen(self, at: AttachedVolume) -> None:
-        """Let a clone have as much under way as it was made with."""
-        status = at.status()
-        expect(status, f'{at.path} does not hydrate')
-        assert status
-        region = int(status.region_size.to_bytes())
-        for key, most in zip(('batch_size', 'threshold'), reversed(_MOST)):
-            look.message(at.node, at.clone, f'hydration_{key}',
-                         str(most // region))
 
     def _has(self, node: LabNode, lv: str) -> bool:
         """Whether a node has an LV."""

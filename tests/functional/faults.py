@@ -19,8 +19,6 @@ if typing.TYPE_CHECKING:
 FOLDER = '/run/cinder'
 # Where a borrower stands when everything is there but the copying.
 COPYING = 'dm.message:before:enable_hydration'
-# Bytes that are under way, and copied at once, of what runs freely.
-_THRESHOLD, _BATCH = 16 << 20, 4 << 20
 
 
 class Faults(testtools.TestCase):
@@ -118,10 +116,7 @@ class Faults(testtools.TestCase):
             if target == 'delay':
                 self._load(lender, name,
                            f'0 {size} linear {device} {offset}')
-        status = at.status()
-        if status:
-            region = int(status.region_size.to_bytes())
-            self._pace(at, _THRESHOLD // region, _BATCH // region)
+        at.widen()
 
     @staticmethod
     def _loans(at: AttachedVolume,
@@ -136,23 +131,15 @@ class Faults(testtools.TestCase):
         look.device(lender, name, 'load', '--readonly', '--table', table)
         look.device(lender, name, 'resume')
 
-    def _by_hand(self, at: AttachedVolume, threshold: int,
-                 batch: int) -> bool:
-        """The same for as long as the clone is there."""
+    @staticmethod
+    def _by_hand(at: AttachedVolume, threshold: int, batch: int) -> bool:
+        """Let a clone copy so and no other way; whether there is one."""
         wanted = {'hydration_threshold': threshold,
                   'hydration_batch_size': batch}
-        while self._pace(at, threshold, batch):
+        while at.let_copy(threshold, batch):
             # The service may have looked before and speak after that.
             time.sleep(0.1)
             status = at.status()
             if status and status.core == wanted:
                 return True
         return False
-
-    @staticmethod
-    def _pace(at: AttachedVolume, threshold: int, batch: int) -> bool:
-        """Whether there is the clone."""
-        return (look.message(at.node, at.clone, 'hydration_threshold',
-                             str(threshold))
-                and look.message(at.node, at.clone, 'hydration_batch_size',
-                                 str(batch)))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from lab import fio
-from lab.attached import AttachedVolume
+from lab.attached import BATCH, MOST, AttachedVolume
 from tests.functional import base
 
-# By default, in bytes.
-MOST, BATCH = 16 << 20, 4 << 20
-# While a server works at least, and before anything is known (windows.py).
+# While a server works at least, and before anything is known, in bytes
+# (windows.py).
 LEAST, FIRST = 64 << 10, 256 << 10
 
 
@@ -39,7 +38,7 @@ class PaceTest(base.FunctionalTest):
         pids = self.node1.volume.pids()
         volume = self.volume(self.node2, 3)
         at = self.attach_slowly(volume, self.node2, self.node1, crawl=True)
-        self.assertTrue(self._pace(at, MOST // 4096, BATCH // 4096))
+        self.assertTrue(at.widen())
         self.wait('as little as the ceiling lets through',
                   lambda: 0 < self.window(at)[0] < FIRST)
         with fio.Running(self.node1, fio.command(
