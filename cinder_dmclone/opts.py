@@ -68,10 +68,11 @@ dmclone_opts = [
     cfg.IntOpt(
         'dmclone_hydration_ceiling_mib', default=0, min=0, max=100000,
         mutable=True,
-        help='How many MiB a second all volumes that hydrate on this node '
-             'take from the network together, at most. What servers read and '
-             'write themselves is not counted. One region of each is under '
-             'way at any time, which may be more. 0: no limit.'),
+        help='How many MiB a second all volumes of the backend that hydrate '
+             'on this node take from the network together, at most. What '
+             'servers read and write themselves is not counted. One region '
+             'of each is under way at any time, which may be more. 0: no '
+             'limit.'),
     cfg.IntOpt(
         'dmclone_max_copies', default=3, min=2,
         help='How many copies of one volume there may be on all nodes: the '
