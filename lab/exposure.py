@@ -23,8 +23,9 @@ from lab.measure import AREA, Bench
 LOADS = (0, 50, 100)
 # Who shares fairly gives the copying half.
 _AIM = Aim(2, most=True)
-_LIMITS = ('the floor, to which the service keeps it beside a load: 50 MiB/s '
-           'by default')
+_LIMITS = ('the kernel, which copies only while none of the server\'s I/O is '
+           'under way, and the floor, beyond which the service does not press '
+           'it')
 # Seconds in which the disk shows what it can do.
 _TRIAL = 3
 _GIB = float(1 << 30)
