@@ -71,14 +71,16 @@ class Nova:
             raise Refused('it has the volume already')
         kernel = node.kernel
         attachment = self.api.reserve(self.instance)
+        known = len(self.opened)
         try:
             info = self._retried(lambda: self.api.connect(attachment, node))
             server = self._open(node, kernel, info)
             self.api.complete(attachment)
         except Refused:
-            if self.server:
-                self.server.close()
-                self.server = None
+            for left in (self.server, *self.opened[known:]):
+                if left:
+                    left.close()
+            self.server = None
             self._delete(attachment)
             raise
         self.attachment, self.server = attachment, server
