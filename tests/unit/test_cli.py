@@ -386,8 +386,12 @@ lvm.VolumeGroup.report = report
         program = STARTED + '''
 import os
 
-def forbidden(path, *rest):
-    raise PermissionError(13, 'Permission denied', path)
+opened = os.open
+
+def forbidden(path, *rest, **named):
+    if {name!r} in str(path):
+        raise PermissionError(13, 'Permission denied', path)
+    return opened(path, *rest, **named)
 
 os.open = forbidden
 '''
@@ -395,4 +399,5 @@ os.open = forbidden
                             (('repair-group', 'one'), 'node1@first.lock')):
             self.assert_refused(
                 f'/.*{name}.*: Permission denied; run it as root or as the '
-                'user of cinder-volume$', CONF, program, *words)
+                'user of cinder-volume$', CONF, program.format(name=name),
+                *words)
