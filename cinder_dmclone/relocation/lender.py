@@ -128,7 +128,8 @@ def seal(world: World, row: rows.Row, purpose: rows.Purpose,
     Flushing is needed because flushes on the borrower reach only its disk.
 
     :param peer: where the volume would move
-    :raises CannotRelocate, NoRevert: if somebody else has it open
+    :raises CannotRelocate, NoRevert: if somebody else has it open, or its
+        disk fails
     """
     stack = check_sealable(world, row, purpose, peer)
     if purpose.gated and stack.of_kind(names.Kind.FRONT):
@@ -146,7 +147,13 @@ def seal(world: World, row: rows.Row, purpose: rows.Purpose,
     if openers != allowed:
         raise purpose.refusal(
             row, peer, f'it is open {openers} times instead of {allowed}')
-    consumers.flush(world.host, stack)
+    try:
+        consumers.flush(world.host, stack)
+    except exceptions.CommandFailed as error:
+        raise purpose.refusal(
+            row, peer, f'its disk does not make durable what was written '
+            f'({error.msg}). See the messages of the kernel there'
+        ) from error
 
 
 def _patiently(world: World, look: typing.Callable[[], Found],

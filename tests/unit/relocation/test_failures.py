@@ -94,7 +94,7 @@ class FailureTest(base.CloudTestCase):
         for port, method in (
                 ('group', 'retag'), ('group', 'flush'), ('dm', 'apply'),
                 ('targets', 'ensure'), ('dm', 'open_count'),
-                ('dm', 'flush'), ('peers', 'FindRoom'), ('peers', 'Prepare')):
+                ('peers', 'FindRoom'), ('peers', 'Prepare')):
             with self.subTest(method):
                 self.cloud.db.close()
                 self.build()
@@ -209,6 +209,12 @@ class FailureTest(base.CloudTestCase):
         error = exceptions.SourceMismatch(iqn='iqn.x', reason='serial')
         self.fail_at('initiator', 'login', error)
         self.assert_fails(exceptions.PeerRefused, "not the lender's volume")
+
+    def test_a_disk_that_makes_nothing_durable(self) -> None:
+        self.fail_at('dm', 'flush', exceptions.CommandFailed(
+            command='fsync x', code=5, stderr='Input/output error'), self.a)
+        self.assert_fails(exceptions.CannotRelocate,
+                          'durable.*Input/output error.*kernel')
 
     def test_volume_in_use_here(self) -> None:
         """H4: the fence sees every writer of the LV, not only the front."""
