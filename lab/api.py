@@ -43,11 +43,15 @@ class Api:
         """A request; ``path`` follows /v3/<project>.  Raises RestError."""
         return self.client.cinder(method, path, body, microversion, timeout)
 
-    def create_type(self, name: str, backend: str = config.BACKEND) -> str:
-        """Make a public volume type bound to a backend's name; its id."""
+    def create_type(self, name: str, backend: str = config.BACKEND,
+                    **more: str) -> str:
+        """Make a public volume type bound to a backend's name; its id.
+
+        ``more`` are further extra specs.
+        """
         found = self.cinder('POST', '/types', {'volume_type': {
             'name': name,
-            'extra_specs': {'volume_backend_name': backend}}})
+            'extra_specs': {'volume_backend_name': backend, **more}}})
         return str(found['volume_type']['id'])
 
     def create_encrypted_type(self, name: str) -> None:

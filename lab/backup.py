@@ -35,16 +35,19 @@ _TELL_SECONDS = 10
 class BackupService(Daemon):
     """cinder-backup of one node, with a store of files.
 
-    It has an availability zone of its own, the node's name: a backup can be
-    asked for by one node. cinder-volume is there already.
+    Without a ``zone`` it has an availability zone of its own, the node's
+    name: a backup can be asked for by one node. cinder-volume is there
+    already.
     """
 
     program = 'cinder-backup'
     home = '/var/lib/cinder'
     up = 'Cleaning up incomplete backup operations'
 
-    def __init__(self, node: Node, venv: pathlib.Path) -> None:
+    def __init__(self, node: Node, venv: pathlib.Path,
+                 zone: str | None = None) -> None:
         super().__init__(node, venv)
+        self._zone = zone or node.name
         self._image = node.directory / 'backups.img'
 
     def install(self) -> None:
@@ -61,7 +64,7 @@ class BackupService(Daemon):
                 'periodic_fuzzy_delay': 0,
                 'default_log_levels': 'cinder.manager=DEBUG,amqp=WARN,'
                                       'oslo.messaging=INFO,os_brick=INFO',
-                'storage_availability_zone': self._node.name}}))
+                'storage_availability_zone': self._zone}}))
 
     def prepare(self) -> None:
         self._node.run(['sh', '-c', _MOUNT, 'sh', str(self._image)])

@@ -53,6 +53,9 @@ def empty(path: str) -> tuple[str, dict[str, Any]]:
         link = {'rel': 'self', 'href': f'{path.rstrip("/")}/v2.0'}
         return '200 OK', {'versions': [
             {'id': 'v2.0', 'status': 'CURRENT', 'links': [link]}]}
+    if re.fullmatch('/network/v2.0/quotas/[^/]+', path):
+        # Nova asks before it makes a server that nobody said a network for.
+        return '200 OK', {'quota': {}}
     match = re.fullmatch(r'/[a-z]+/v2(?:\.0)?/([a-z-]+)', path)
     if not match:
         return '404 Not Found', {'message': f'there is no {path}'}

@@ -25,6 +25,8 @@ def parse() -> argparse.Namespace:
                       help='only what needs no root')
     for name, what in (('functional', 'a lab'), ('nova', 'a lab with Nova'),
                        ('tempest', 'a lab, those of tempest'),
+                       ('tempest-nova', 'a lab with Nova, those of tempest, '
+                        'with --long'),
                        ('machine', 'a stock distribution, with --long')):
         only.add_argument(f'--{name}', nargs='*', metavar='TEST',
                           help=f'only the tests in {what}, of these names '
@@ -41,8 +43,9 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.share != (1, 1) and not arguments.long:
         parser.error('--share is for --long')
-    if arguments.machine is not None and not arguments.long:
-        parser.error('--machine is for --long')
+    for name in ('machine', 'tempest_nova'):
+        if getattr(arguments, name) is not None and not arguments.long:
+            parser.error(f'--{name.replace("_", "-")} is for --long')
     if not arguments.unit and os.geteuid() != 0:
         parser.exit(1, 'tools/test: the lab needs root (try: sudo '
                     'tools/test, or tools/test --unit)\n')

@@ -31,10 +31,10 @@ TOX = 'tox>=4.11,<5'
 PYTHON = '/usr/bin/python3'
 # The stages that need labs, and seconds until the first test begins.
 IN_LABS = {'functional': 40.0, 'nova': 80.0, 'tempest': 60.0,
-           'machine': 300.0}
+           'tempest_nova': 110.0, 'machine': 300.0}
 # Those that are run without being asked for: always, and with --long.
 ALWAYS = ('functional', 'nova')
-WITH_LONG = ('tempest',)
+WITH_LONG = ('tempest', 'tempest_nova')
 MACHINE = 'machine'
 # How much longer a test takes on the distribution's kernel, where that was not
 # recorded; one whose full length was not has the ordinary one.
@@ -42,9 +42,11 @@ SLOWER = 3.0
 # A test of ordinary length that takes no longer was skipped, in seconds.
 SKIPPED = 0.1
 # Tests run in so many labs at once: one often waits, the less with QEMU in it.
-LABS = {'functional': 3, 'nova': 2, 'tempest': 2, MACHINE: 1}
+LABS = {'functional': 3, 'nova': 2, 'tempest': 2, 'tempest_nova': 2,
+        MACHINE: 1}
 # How names of tests begin that are not of this project.
-FOREIGN = {'tempest': ('tempest.api.', 'cinder_tempest_plugin.api.')}
+FOREIGN = {name: ('tempest.', 'cinder_tempest_plugin.')
+           for name in WITH_LONG}
 # What needs no lab, and seconds that it takes. The simulation is divided
 # within itself, see tests/simulation/test_explore.py.
 UNIT = {'pep8': 5.0, 'cover': 60.0, 'docs': 10.0, 'releasenotes': 3.0}

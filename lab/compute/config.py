@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Mapping
 
-from lab.config import TRANSPORT, Sections, text, user
+from lab.config import KEY, TRANSPORT, Sections, text, user
 from lab.network import CONTROLLER
 from lab.rest import KEYSTONE
 from lab.services import GATEWAY_PORT, PASSWORD
@@ -61,6 +61,10 @@ def _common(state: str) -> Sections:
         'neutron': nova,
         'placement': nova,
         'service_user': {'send_service_user_token': True, **nova},
+        # Cinder has the same one for all volumes.
+        'key_manager': {
+            'backend': 'nova.keymgr.conf_key_mgr.ConfKeyManager',
+            'fixed_key': KEY},
         'oslo_concurrency': {'lock_path': f'{state}/lock'},
     }
 

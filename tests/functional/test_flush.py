@@ -11,7 +11,6 @@ import typing
 from collections.abc import Iterator
 
 from lab import look
-from tests.functional import base
 from tests.functional import environment
 from tests.functional import test_migration
 

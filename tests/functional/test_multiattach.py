@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 import uuid
 
-from lab import config, look
+from lab import look
 from lab.api import connector
 from lab.attached import AttachedVolume
 from tests.functional import base
@@ -25,10 +25,7 @@ class MultiattachTest(base.FunctionalTest):
         super().setUp()
         known = self.lab.cinder('GET', '/types')['volume_types']
         if TYPE not in [found['name'] for found in known]:
-            self.lab.cinder('POST', '/types', {'volume_type': {
-                'name': TYPE, 'extra_specs': {
-                    'volume_backend_name': config.BACKEND,
-                    'multiattach': '<is> True'}}})
+            self.lab.create_type(TYPE, multiattach='<is> True')
 
     def multiattach(self, node: LabNode) -> str:
         """A volume that its type lets several servers have; its id."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pathlib
 import re
 import unittest
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 _HERE = pathlib.Path(__file__).parent
 # Tests that cannot pass, and why.
@@ -68,9 +68,16 @@ class Choice:
 
     def long(self) -> list[unittest.TestCase]:
         """All; those that cannot pass have to fail."""
+        return self._expected(self._names)
+
+    def reaching(self) -> list[unittest.TestCase]:
+        """Those that reach the driver, in the same way."""
+        return self._expected(self._driver)
+
+    def _expected(self, names: Container[str]) -> list[unittest.TestCase]:
         return [Impossible(test, self._excluded[name])
                 if name in self._excluded else test
-                for name, test in self._names.items()]
+                for name, test in self._names.items() if name in names]
 
 
 def _matching(expression: str, names: Iterable[str]) -> list[str]:

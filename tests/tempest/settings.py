@@ -7,23 +7,27 @@ import os
 import pathlib
 import shutil
 import tempfile
+import typing
+from collections.abc import Callable
 
 from lab import config
 from lab.rest import KEYSTONE
 from lab.services import PASSWORD
 
+if typing.TYPE_CHECKING:
+    from lab.lab import Lab
 
 # The id of the image that volumes are made of.
 IMAGE = '7d1c04ae-5b92-4f36-8e60-c93a1f5db827'
 
 
-def text(directory: pathlib.Path) -> str:
-    """The file; ``directory`` is for tempest's own locks.
+def sections(directory: pathlib.Path) -> config.Sections:
+    """What the file has; ``directory`` is for tempest's own locks.
 
     What the driver cannot do yet is not switched off here: the tests that
     need it are on the list of chosen.EXCLUDED, where it is seen when it can.
     """
-    return config.text({
+    return {
         'DEFAULT': {'log_file': directory / 'tempest.log'},
         'auth': {
             'use_dynamic_credentials': True,
@@ -53,13 +57,20 @@ def text(directory: pathlib.Path) -> str:
             # They have no LV of their own.
             'manage_snapshot': False},
         'oslo_concurrency': {'lock_path': directory / 'lock'},
-    })
+    }
 
 
-def use() -> None:
+def use(has: Callable[[pathlib.Path], config.Sections]) -> None:
     """Let tempest find the file; it is read when tests are imported."""
     directory = pathlib.Path(tempfile.mkdtemp(prefix='dmclone-tempest-'))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    (directory / 'tempest.conf').write_text(text(directory))
+    (directory / 'tempest.conf').write_text(config.text(has(directory)))
     os.environ['TEMPEST_CONFIG_DIR'] = str(directory)
     os.environ['TEMPEST_CONFIG'] = 'tempest.conf'
+
+
+def provide_image(lab: Lab, image: str, file: str) -> None:
+    """Let a lab have an image of this id, for everybody."""
+    if image not in str(lab.openstack('image', 'list')):
+        lab.openstack('image', 'create', '--id', image, '--public',
+                      '--disk-format', 'raw', '--file', file, 'zeros')

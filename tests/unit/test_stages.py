@@ -200,13 +200,14 @@ class EndTest(unittest.TestCase):
 
 class ArgumentsTest(unittest.TestCase):
 
-    def test_a_machine_takes_long(self) -> None:
-        said = io.StringIO()
-        with (mock.patch.object(sys, 'argv', ['tools/test', '--machine']),
-              contextlib.redirect_stderr(said),
-              self.assertRaises(SystemExit)):
-            arguments.parse()
-        self.assertIn('--machine is for --long', said.getvalue())
+    def test_what_takes_long(self) -> None:
+        for option in '--machine', '--tempest-nova':
+            said = io.StringIO()
+            with (mock.patch.object(sys, 'argv', ['tools/test', option]),
+                  contextlib.redirect_stderr(said),
+                  self.assertRaises(SystemExit)):
+                arguments.parse()
+            self.assertIn(f'{option} is for --long', said.getvalue())
 
     def test_what_is_run_without_being_asked_for(self) -> None:
         self.assertEqual({*stages.IN_LABS}, {
@@ -218,7 +219,8 @@ class ArgumentsTest(unittest.TestCase):
                                ['fast', 'distribution'])
         self.assertEqual(
             ['functional-fast-long', 'nova-fast-long', 'tempest-fast-long',
-             'functional-distribution', 'nova-distribution'],
+             'tempest_nova-fast-long', 'functional-distribution',
+             'nova-distribution'],
             [stage.record for stage in found])
         alone, = stages.in_labs(asked, {'nova': ['Traps']}, pathlib.Path(),
                                 ['distribution'])

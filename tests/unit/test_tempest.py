@@ -2,7 +2,6 @@
 """What is expected of tempest's tests: of each that it passes, or fails."""
 from __future__ import annotations
 
-import configparser
 import pathlib
 import tempfile
 import unittest
@@ -90,6 +89,14 @@ class ChoiceTest(unittest.TestCase):
                           'test_skipped': Samples.Case,
                           'test_bad': chosen.Impossible}, kinds)
 
+    def test_reaching_is_what_reaches_the_driver(self) -> None:
+        choice = self.choice({r'\.test_bad': 'why'},
+                             {r'\.test_(good|bad)': 'what'})
+        self.assertEqual(
+            {'test_good': Samples.Case, 'test_bad': chosen.Impossible},
+            {test.id().rpartition('.')[2]: type(test)
+             for test in choice.reaching()})
+
     def test_a_name_that_no_test_has(self) -> None:
         gone, nothing = {'gone': 'why'}, dict[str, str]()
         for lists in (gone, nothing), (nothing, gone):
@@ -111,6 +118,9 @@ class ReadTest(unittest.TestCase):
     def test_the_lists_that_are_used(self) -> None:
         self.assertTrue(chosen.read(chosen.DRIVER))
         chosen.read(chosen.EXCLUDED)
+        folder = test_packaging.ROOT / 'tests/tempest_nova'
+        self.assertTrue(chosen.read(folder / 'wanted.txt'))
+        chosen.read(folder / 'exclude.txt')
 
     def test_zuul_leaves_out_the_same(self) -> None:
         jobs = [part['job'] for part in yaml.safe_load(
@@ -127,8 +137,7 @@ class SettingsTest(unittest.TestCase):
 
     def test_missing_features_are_not_switched_off(self) -> None:
         """What is skipped is never seen to pass."""
-        parser = configparser.ConfigParser()
-        parser.read_string(settings.text(pathlib.Path('/nowhere')))
-        features = parser['volume-feature-enabled']
+        features = settings.sections(pathlib.Path('/nowhere'))[
+            'volume-feature-enabled']
         for name in ('snapshot', 'clone', 'manage_volume', 'volume_revert'):
-            self.assertTrue(features.getboolean(name), name)
+            self.assertTrue(features[name], name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of the compute service that the lab does not have."""
+"""Answers of the services that the lab does not have."""
 from __future__ import annotations
 
 import unittest
@@ -31,3 +31,18 @@ class ComputeTest(unittest.TestCase):
     def test_no_volume_is_attached_to_a_server(self) -> None:
         status, _ = serve.compute(f'{_BASE}/web/os-volume_attachments/x')
         self.assertTrue(status.startswith('404'))
+
+
+class NetworkTest(unittest.TestCase):
+
+    def test_it_has_nothing(self) -> None:
+        for name in 'networks', 'security-groups':
+            self.assertEqual({name.replace('-', '_'): []},
+                             serve.empty(f'/network/v2.0/{name}')[1])
+        self.assertTrue(serve.empty('/network/v2.0/networks/x')[0].startswith(
+            '404'))
+
+    def test_a_project_may_have_any_number(self) -> None:
+        """Nova takes no "port" for no limit (validate_networks)."""
+        self.assertEqual(('200 OK', {'quota': {}}), serve.empty(
+            f'/network/v2.0/quotas/{uuid.uuid4().hex}'))
