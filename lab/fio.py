@@ -37,6 +37,26 @@ def for_seconds(seconds: float) -> tuple[str, ...]:
     return '--norandommap', '--time_based', f'--runtime={seconds:g}'
 
 
+def copy(source: str, target: str, seconds: float) -> list[str]:
+    """A command that reads one device and writes another at the same time.
+
+    See copied(). Each has 32 requests of 256 KiB under way.
+    """
+    # Else a colon begins the next file.
+    source, target = (path.replace(':', r'\:') for path in (source, target))
+    return ['fio', '--direct=1', *DEEP, '--bs=256k', '--thread',
+            *for_seconds(seconds), '--output-format=json',
+            '--name=read', '--rw=read', f'--filename={source}',
+            '--name=write', '--rw=write', f'--filename={target}']
+
+
+def copied(output: str) -> float:
+    """MiB/s of a copy: what the slower of both got."""
+    read, write = json.loads(output[output.index('{'):])['jobs']
+    return float(min(read['read']['bw_bytes'],
+                     write['write']['bw_bytes'])) / (1 << 20)
+
+
 @dataclasses.dataclass(frozen=True)
 class Load:
     """What ``fio`` says of a load.

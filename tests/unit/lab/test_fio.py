@@ -33,6 +33,32 @@ class LoadTest(unittest.TestCase):
         self.assertRaises(ValueError, fio.Load.parse, output)
 
 
+class CopyTest(unittest.TestCase):
+
+    def test_each_device_has_its_direction(self) -> None:
+        words = fio.copy('/dev/a', '/dev/b', 2)
+        read, write = (words.index(f'--name={name}')
+                       for name in ('read', 'write'))
+        self.assertIn('--iodepth=32', words[:read])
+        self.assertEqual(['--name=read', '--rw=read', '--filename=/dev/a'],
+                         words[read:write])
+        self.assertEqual(['--name=write', '--rw=write',
+                          '--filename=/dev/b'], words[write:])
+
+    def test_a_colon_is_part_of_a_name(self) -> None:
+        self.assertIn(r'--filename=/dev/block/8\:0',
+                      fio.copy('/dev/block/8:0', '/dev/b', 2))
+
+    def test_the_slower_one_counts(self) -> None:
+        mib = 1 << 20
+        for read, write in (3, 5), (5, 3):
+            output = 'a warning\n' + json.dumps({'jobs': [
+                {'read': {'bw_bytes': read * mib}, 'write': {'bw_bytes': 0}},
+                {'read': {'bw_bytes': 0},
+                 'write': {'bw_bytes': write * mib}}]})
+            self.assertEqual(3, fio.copied(output))
+
+
 class CommandTest(unittest.TestCase):
 
     def test_what_all_jobs_have_comes_before_the_first(self) -> None:
