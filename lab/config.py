@@ -26,6 +26,13 @@ def text(sections: Mapping[str, Mapping[str, object]]) -> str:
     return '\n'.join(lines) + '\n'
 
 
+def merged(sections: Mapping[str, Mapping[str, object]],
+           more: Mapping[str, Mapping[str, object]]) -> Sections:
+    """Sections with the options of others added, or in place of theirs."""
+    return {name: {**sections.get(name, {}), **more.get(name, {})}
+            for name in {**sections, **more}}
+
+
 def user(name: str) -> dict[str, object]:
     """How a service says to Keystone who it is."""
     return {'auth_url': KEYSTONE, 'auth_type': 'password', 'username': name,

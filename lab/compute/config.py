@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Mapping
 
-from lab.config import KEY, TRANSPORT, Sections, text, user
+from lab.config import KEY, TRANSPORT, Sections, merged, text, user
 from lab.network import CONTROLLER
 from lab.rest import KEYSTONE
 from lab.services import GATEWAY_PORT, PASSWORD
@@ -130,9 +130,7 @@ def node(name: str, mgmt: str, data: str, helper: str,
     sections |= {context: command for context in (
         'nova_sys_admin', 'privsep_osbrick',
         'vif_plug_linux_bridge_privileged', 'vif_plug_ovs_privileged')}
-    for section, options in more.items():
-        sections[section] = {**sections.get(section, {}), **options}
-    return text(sections)
+    return text(merged(sections, more))
 
 
 def libvirtd(data: str, log: pathlib.Path) -> str:

@@ -107,15 +107,16 @@ class Faults(testtools.TestCase):
         self.assertTrue(self._by_hand(at, 1, 0), 'no clone')
         (loan,) = self._loans(at, lender)
         name, (_, size, _, device, offset) = loan
-        self._load(lender, name, f'0 {size} delay {device} {offset} 100')
+        self.load(lender, name, f'0 {size} delay {device} {offset} 100',
+                  '--readonly')
 
     def release(self, at: AttachedVolume, lender: LabNode) -> None:
         """Let it run again; what is gone needs no release."""
         for name, (_, size, target, device, offset, *_) in self._loans(
                 at, lender):
             if target == 'delay':
-                self._load(lender, name,
-                           f'0 {size} linear {device} {offset}')
+                self.load(lender, name, f'0 {size} linear {device} {offset}',
+                          '--readonly')
         at.widen()
 
     @staticmethod
@@ -127,9 +128,10 @@ class Faults(testtools.TestCase):
                 if name.startswith('dmclone-loan-') and name.endswith(at.lv)]
 
     @staticmethod
-    def _load(lender: LabNode, name: str, table: str) -> None:
-        look.device(lender, name, 'load', '--readonly', '--table', table)
-        look.device(lender, name, 'resume')
+    def load(node: LabNode, name: str, table: str, *options: str) -> None:
+        """Give a dm device another table."""
+        look.device(node, name, 'load', *options, '--table', table)
+        look.device(node, name, 'resume')
 
     @staticmethod
     def _by_hand(at: AttachedVolume, threshold: int, batch: int) -> bool:

@@ -7,6 +7,7 @@ disk there: what fails then would be lost without a word.
 from __future__ import annotations
 
 import contextlib
+import re
 import typing
 from collections.abc import Iterator
 
@@ -29,10 +30,9 @@ class FlushTest(test_migration.MigrationTestCase):
     @contextlib.contextmanager
     def broken(self, node: LabNode, lv: str) -> Iterator[None]:
         """Let writes and flushes of an LV fail, not reads."""
-        path = node.run(
-            f'lvs --noheadings -o lv_dm_path {look.GROUP}/volume-{lv}'
-        ).stdout.strip()
-        table = node.run(['dmsetup', 'table', path]).stdout.strip()
+        path = look.lvs(node, '-o', 'lv_dm_path', '-S',
+                        f'lv_name=volume-{lv}').strip()
+        table = (look.device(node, path, 'table') or '').strip()
         first, count, _, device, offset = table.split()
         node.run('modprobe dm-flakey')
         self.load(node, path,
@@ -41,11 +41,6 @@ class FlushTest(test_migration.MigrationTestCase):
             yield
         finally:
             self.load(node, path, table)
-
-    @staticmethod
-    def load(node: LabNode, path: str, table: str) -> None:
-        node.run(f'dmsetup load {path} --table "{table}" && '
-                 f'dmsetup suspend {path} && dmsetup resume {path}')
 
     def test_an_attachment_elsewhere_is_withdrawn(self) -> None:
         volume, image = self.filled(self.node1)
@@ -69,8 +64,8 @@ class FlushTest(test_migration.MigrationTestCase):
             with self.broken(self.node1, old.lv):
                 write = stack.enter_context(
                     self.waiting_write(new, image, 19))
-                self.wait('the flush to fail', lambda: (
-                    'failed with status 5' in self.node1.volume.new_log()))
+                self.wait('the flush to fail', lambda: re.search(
+                    FAILED, self.node1.volume.new_log()))
                 self.assertFalse(self.has_moved(new))
                 self.assertIsNone(write.poll())
             self.assertEqual(0, write.wait(600).code)

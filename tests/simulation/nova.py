@@ -77,10 +77,8 @@ class Nova:
             server = self._open(node, kernel, info)
             self.api.complete(attachment)
         except Refused:
-            for left in (self.server, *self.opened[known:]):
-                if left:
-                    left.close()
-            self.server = None
+            for left in self.opened[known:]:
+                left.close()
             self._delete(attachment)
             raise
         self.attachment, self.server = attachment, server

@@ -62,18 +62,19 @@ class ExploreTest(unittest.TestCase):
         first = random.SystemRandom().randrange(step) if LONG else 0
         return itertools.islice(names, first, None, step)
 
-    # In halves: with --long they take longer than all others together, and
-    # there are two workers.
+    def crashes(self, which: int) -> typing.Iterable[str]:
+        """Half of them: with --long all take longer than all other tests.
+
+        There are two workers.
+        """
+        return itertools.islice(self.some(explore.crashes(), CRASHES),
+                                which, None, 2)
 
     def test_every_crash_odd(self) -> None:
-        self.explore(self.half(explore.crashes(), CRASHES, 0))
+        self.explore(self.crashes(0))
 
     def test_every_crash_even(self) -> None:
-        self.explore(self.half(explore.crashes(), CRASHES, 1))
-
-    def half(self, names: typing.Iterable[str], step: int,
-             which: int) -> typing.Iterable[str]:
-        return itertools.islice(self.some(names, step), which, None, 2)
+        self.explore(self.crashes(1))
 
     def test_every_message(self) -> None:
         self.explore(self.some(explore.messages(), MESSAGES))

@@ -73,4 +73,4 @@ def provide_image(lab: Lab, image: str, file: str) -> None:
     """Let a lab have an image of this id, for everybody."""
     if image not in str(lab.openstack('image', 'list')):
         lab.openstack('image', 'create', '--id', image, '--public',
-                      '--disk-format', 'raw', '--file', file, 'zeros')
+                      '--disk-format', 'raw', '--file', file, image)

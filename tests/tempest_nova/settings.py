@@ -24,8 +24,7 @@ _SIZE = Size(memory_mib=2560)
 
 def sections(directory: pathlib.Path) -> config.Sections:
     """What the file has; ``directory`` is for tempest's own locks."""
-    found = settings.sections(directory)
-    more: config.Sections = {
+    return config.merged(settings.sections(directory), {
         'service_available': {'nova': True},
         'compute': {
             'image_ref_alt': _SECOND_IMAGE, 'flavor_ref': _FLAVORS[0],
@@ -46,10 +45,7 @@ def sections(directory: pathlib.Path) -> config.Sections:
         'volume-feature-enabled': {'backup': True},
         'scenario': {'img_file': directory / _IMAGE_FILE,
                      'img_disk_format': 'raw'},
-    }
-    for section, options in more.items():
-        found[section] = {**found.get(section, {}), **options}
-    return found
+    })
 
 
 @functools.cache
