@@ -25,6 +25,8 @@ TRIES = 5
 # Of the operator, once faults have stopped.
 PATIENCE = 60
 PAUSE = 30.0
+# How long a server may run whose attachment was deleted.
+DISOWNED_SECONDS = 300.0
 
 Refused = control.Refused
 Violation = truth_module.Violation
@@ -94,6 +96,23 @@ class Nova:
         self._retried(lambda: self.api.disconnect(attachment))
         if self.server is server:
             self.attachment = self.server = None
+
+    def disown(self, attachment: str) -> None:
+        """A user has deleted an attachment of a server that has the device.
+
+        With another server on the node, or one that moves to it, nobody can
+        tell: this one may be left behind, and be in the way until somebody
+        ends it.
+        """
+        server = self.server
+        if attachment != self.attachment or not server:
+            return
+
+        def end() -> None:
+            self.scheduler.sleep(DISOWNED_SECONDS)
+            server.close()
+        server.may_fail = True
+        self.scheduler.spawn('end', end)
 
     @one_at_a_time
     def live(self, node: cloud_module.Node, ending: str) -> None:

@@ -110,7 +110,12 @@ class Teller:
         found = self.api.tables.attachments_of(self.api.volume)
         if found:
             self.truth.meddled = True
-            self.api.disconnect(self.choices.choice(found)['id'])
+            gone = self.choices.choice(found)['id']
+            self.api.disconnect(gone)
+            shared = self.api.tables.volumes[self.api.volume]['multiattach']
+            # With one server alone, nobody gets what it has open.
+            for nova in (self.first, self.second) if shared else ():
+                nova.disown(gone)
 
     def _again(self) -> None:
         """A request for a connection is repeated by somebody."""
