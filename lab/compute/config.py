@@ -106,6 +106,9 @@ def node(name: str, mgmt: str, data: str, helper: str,
         'host': name, 'my_ip': mgmt,
         'compute_driver': 'libvirt.LibvirtDriver',
         'instances_path': INSTANCES,
+        # As images_type below: else the disk of a resized server is converted
+        # to what it is not taken for (finish_migration).
+        'use_cow_images': False,
         'reserved_host_memory_mb': 0,
         'cpu_allocation_ratio': 16,
         'heal_instance_info_cache_interval': -1,

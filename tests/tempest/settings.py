@@ -5,12 +5,11 @@ from __future__ import annotations
 import atexit
 import os
 import pathlib
-import shutil
-import tempfile
+import secrets
 import typing
 from collections.abc import Callable
 
-from lab import config
+from lab import config, remains
 from lab.rest import KEYSTONE
 from lab.services import PASSWORD
 
@@ -62,11 +61,19 @@ def sections(directory: pathlib.Path) -> config.Sections:
 
 def use(has: Callable[[pathlib.Path], config.Sections]) -> None:
     """Let tempest find the file; it is read when tests are imported."""
-    directory = pathlib.Path(tempfile.mkdtemp(prefix='dmclone-tempest-'))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    # Like a lab, so that it goes with them however this process ends.
+    claim = remains.Claim(f'tempest-{secrets.token_hex(4)}')
+    atexit.register(_forget, claim)
+    directory = remains.ROOT / claim.name
+    directory.mkdir(parents=True)
     (directory / 'tempest.conf').write_text(config.text(has(directory)))
     os.environ['TEMPEST_CONFIG_DIR'] = str(directory)
     os.environ['TEMPEST_CONFIG'] = 'tempest.conf'
+
+
+def _forget(claim: remains.Claim) -> None:
+    remains.remove(claim.name)
+    claim.release()
 
 
 def provide_image(lab: Lab, image: str, file: str) -> None:

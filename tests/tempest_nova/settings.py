@@ -36,13 +36,15 @@ def sections(directory: pathlib.Path) -> config.Sections:
             'live_migration': True, 'live_migrate_back_and_forth': True,
             'volume_backed_live_migration': True, 'cold_migration': True,
             'resize': True, 'shelve': True, 'snapshot': True, 'rescue': True,
+            'stable_rescue': True,
             'console_output': True, 'volume_multiattach': True,
             'attach_encrypted_volume': True, 'vnc_console': False,
             # Of disks that are Nova's own.
             'block_migration_for_live_migration': False},
         'volume': {'backup_driver': 'posix',
                    'volume_type_multiattach': _MULTIATTACH},
-        'volume-feature-enabled': {'backup': True},
+        'volume-feature-enabled': {
+            'backup': True, 'enable_volume_image_dep_tests': True},
         'scenario': {'img_file': directory / _IMAGE_FILE,
                      'img_disk_format': 'raw'},
     })
@@ -51,9 +53,11 @@ def sections(directory: pathlib.Path) -> config.Sections:
 @functools.cache
 def lab() -> Lab:
     """The lab of this process: two nodes, with images and backups."""
-    # Cinder and Nova look at images with the first; with the second a node
-    # takes the disk of a server that is resized (scp).
-    install.ensure_packages(['qemu-utils', 'openssh-sftp-server'])
+    # Cinder and Nova look at images with the first, with the second a node
+    # takes the disk of a server that is resized (scp), os-brick has the
+    # third, and the fourth makes disks with a configuration.
+    install.ensure_packages(['qemu-utils', 'openssh-sftp-server',
+                             'cryptsetup-bin', 'genisoimage'])
     found = environment.start(lambda number: Lab(
         f'tempest-nova-{number}', nodes=2, nova=True, driver=FAULTY_DRIVER,
         # On native threads the second image that a service of Cinder 29
