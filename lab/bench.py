@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lab import (account, births, busy, chart, crowd, entry, exposure,
-                 figures, held, holes, hydrating, install, kernel, latency,
-                 model, peers, places, profile, races, races_table,
-                 scheduling, virtualenv, writers)
+from lab import (account, births, block_migration, busy, chart, crowd, entry,
+                 exposure, figures, held, holes, hydrating, install, kernel,
+                 latency, model, peers, places, predecessor, profile, races,
+                 races_table, scheduling, virtualenv, writers)
 from lab.account import Cost
 from lab.figures import Aim, Figure
 from lab.lab import Lab
@@ -68,6 +68,12 @@ APART = {
                    model.measure, lab=model.LAB),
     'latency': Apart('writes of a server while its volume moves',
                      latency.measure, latency.draw),
+    'block-migration': Apart("live migration beside that of a server on a "
+                             "disk of Nova's own", block_migration.measure,
+                             lab=block_migration.LAB),
+    'predecessor': Apart('hydration and an outage beside the proof of '
+                         'concept', predecessor.measure,
+                         lab=predecessor.LAB),
 }
 
 

@@ -198,16 +198,7 @@ class Bench:
 
     def copying(self, at: AttachedVolume, first: str = '') -> float:
         """MiB/s that are copied now; ``first`` is done at the beginning."""
-        out = at.node.run(
-            f'look() {{ dmsetup status --noflush {at.clone}; date +%s.%N; }}; '
-            f'look; {first}sleep {WINDOW}; look').stdout.splitlines()
-        before, after = clone_status(out[0]), clone_status(out[2])
-        expect(before and after and not after.complete,
-               'hydration ended while it was measured')
-        assert before and after
-        done = (after.hydrated - before.hydrated) * (
-            after.region_size * SECTOR) / (1 << 20)
-        return done / (float(out[3]) - float(out[1]))
+        return copying(at.node, at.clone, first)
 
     # Loads
 
@@ -292,3 +283,17 @@ class Bench:
 
     def _write(self, at: AttachedVolume) -> float:
         return float(at.node.run(['python3', '-c', _WRITE, at.path]).stdout)
+
+
+def copying(node: LabNode, clone: str, first: str = '') -> float:
+    """MiB/s that a device copies now, as ``Bench.copying``."""
+    out = node.run(
+        f'look() {{ dmsetup status --noflush {clone}; date +%s.%N; }}; '
+        f'look; {first}sleep {WINDOW}; look').stdout.splitlines()
+    before, after = clone_status(out[0]), clone_status(out[2])
+    expect(before and after and not after.complete,
+           'hydration ended while it was measured')
+    assert before and after
+    done = (after.hydrated - before.hydrated) * (
+        after.region_size * SECTOR) / (1 << 20)
+    return done / (float(out[3]) - float(out[1]))

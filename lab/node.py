@@ -18,7 +18,6 @@ from lab.network import CONTROLLER, Network, data_address, mgmt_address
 from lab.processes import Group, run, wait_for
 
 _INIT = pathlib.Path(__file__).with_name('node-init')
-_STATE_MIB = 512
 _HOLD = 'exec 3<>"$1"; echo open; exec sleep infinity'
 # The kernel of a node sets its timer for one alarm at a time, and forgets an
 # alarm that comes while it handles one (unblock_signals,
@@ -51,10 +50,12 @@ class Size:
 
     :ivar volatile: its disks have a write cache that a power cut empties
     :ivar metadata: the metadata of clones has a disk and a group of its own
+    :ivar state_mib: of the file system for what is written beside volumes
     """
 
     memory_mib: int = 768
     disk_gib: int = 100
+    state_mib: int = 512
     volatile: bool = False
     metadata: bool = False
 
@@ -176,7 +177,7 @@ class Node:
         if not state.exists():
             part = state.with_suffix('.part')
             with part.open('wb') as file:
-                file.truncate(_STATE_MIB << 20)
+                file.truncate(self._size.state_mib << 20)
             # Of a commit block that is torn the first sector is enough; a
             # checksum of the whole block makes older kernels refuse to mount
             # (jbd2_commit_block_csum_verify_partial, fs/jbd2/recovery.c).

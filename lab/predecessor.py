@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This driver beside the only one before it that moves volumes with dm-clone.
+
+That is an abandoned proof of concept (osism/cinder-driver-dm-clone). Its
+device is made here as its ``_load_or_create_clone_target`` has it: regions of
+4 KiB, the kernel's own limits of what is copied at a time (its options for
+them cannot be set), and right on the disk that os-brick has logged in to.
+"""
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+from lab import figures, look
+from lab.figures import Aim, Figure
+from lab.lab import Lab, LabNode
+from lab.measure import Bench, copying
+from lab.peers import BACKENDS, LVM, OURS, Driver
+
+THEIRS = 'proof of concept'
+LAB = {'beside': BACKENDS}
+# How long the nodes do not see each other, in seconds.
+AWAY = 25
+_DEVICE, _COPY, _METADATA = 'bench-clone', 'bench-copy', 'bench-metadata'
+_SECTORS = 2 << 20
+# Reads the last block, which is the last to arrive.
+_READ = ('timeout 600 dd if={} of=/dev/null bs=4096 count=1 '
+         f'skip={_SECTORS // 8 - 1} iflag=direct')
+
+
+def measure(lab: Lab, times: int, quick: bool,
+            say: Callable[[str], object]) -> list[Figure]:
+    """How fast a volume of a GiB arrives, and what an outage does."""
+    lab.create_type(LVM, LVM)
+    bench = Bench(lab)
+    volume, at = bench.filled(1)
+    peer = Driver(lab, LVM)
+    other = lab.create_volume(1, 1, backend=LVM, volume_type=LVM)
+    rates: dict[str, list[float]] = {OURS: [], THEIRS: []}
+    waits: dict[str, list[float]] = {OURS: [], THEIRS: []}
+    failed = {OURS: 0, THEIRS: 0}
+    for number in range(times):
+        say(f'{number + 1} of {times}')
+        bench.detach(at)
+        there = 2 - number % 2
+        with bench.braked(there):
+            at = bench.attach(volume, there)
+        with _device(lab, peer, other) as node:
+            reads = {OURS: (at.node, at.path),
+                     THEIRS: (node, f'/dev/mapper/{_DEVICE}')}
+            for name, seconds in _outage(lab, reads).items():
+                waits[name].append(abs(seconds))
+                failed[name] += seconds < 0
+            rates[THEIRS].append(copying(
+                node, _DEVICE, f'dmsetup message {_DEVICE} 0 '
+                'enable_hydration; '))
+        bench.release(at)
+        rates[OURS].append(bench.copying(at))
+        bench.settle(at)
+    bench.detach(at)
+    for each in volume, other:
+        lab.delete_volume(each)
+    return [
+        figures.ratio('hydration against the proof of concept', OURS, THEIRS,
+                      rates, 'MiB/s'),
+        Figure(f'reads that fail in an outage of {AWAY} s',
+               failed[OURS], note=f'of {times}; {THEIRS} {failed[THEIRS]}; '
+               'seconds until the answer: ' + ', '.join(
+                   f'{name} {figures.number(statistics.median(found))}'
+                   for name, found in waits.items()),
+               aim=Aim(0, most=True), samples=waits)]
+
+
+@contextlib.contextmanager
+def _device(lab: Lab, peer: Driver, volume: str) -> Iterator[LabNode]:
+    """Their device of a volume, which copies nothing yet, and its node."""
+    at, _ = peer.connect(volume, 2)
+    node = at.node
+    try:
+        for name, size in (_COPY, '1g'), (_METADATA, '4m'):
+            node.run(f'lvcreate --quiet --yes -n {name} -L {size} '
+                     f'{look.GROUP}')
+        node.run(f'dd if=/dev/zero of=/dev/{look.GROUP}/{_METADATA} '
+                 'bs=1M count=4 oflag=direct')
+        node.run(f'dmsetup create {_DEVICE} --table "0 {_SECTORS} clone '
+                 f'/dev/{look.GROUP}/{_METADATA} /dev/{look.GROUP}/{_COPY} '
+                 f'{at.path} 8 1 no_hydration"')
+        yield node
+    finally:
+        node.run(f'dmsetup remove {_DEVICE}; lvremove --quiet --yes '
+                 f'{look.GROUP}/{_COPY} {look.GROUP}/{_METADATA}')
+    peer.disconnect(at)
+    lab.wait_volume(volume, 'available')
+
+
+def _outage(lab: Lab, reads: dict[str, tuple[LabNode, str]]
+            ) -> dict[str, float]:
+    """Seconds until a read in an outage ends; below 0 if it fails."""
+    lender = lab.nodes[0]
+    lender.partition()
+    try:
+        begin = time.monotonic()
+        with contextlib.ExitStack() as stack:
+            running = {
+                name: stack.enter_context(node.popen(_READ.format(path)))
+                for name, (node, path) in reads.items()}
+            found: dict[str, float] = {}
+            healed = False
+            while len(found) < len(running):
+                for name, command in running.items():
+                    result = command.poll()
+                    if result and name not in found:
+                        seconds = time.monotonic() - begin
+                        found[name] = -seconds if result.code else seconds
+                if not healed and time.monotonic() - begin > AWAY:
+                    lender.heal()
+                    healed = True
+                time.sleep(0.2)
+            return found
+    finally:
+        lender.heal()
