@@ -29,8 +29,8 @@ def _names(arguments: argparse.Namespace) -> typing.Iterator[str]:
     if not arguments.systematic:
         return explore.seeds(first)
     # In a run that ends early no kind has come too short.
-    names = [*explore.messages(), *explore.pairs(),
-             *explore.shared_pairs(), *explore.crashes()]
+    names = [*explore.messages(), *explore.pairs(first),
+             *explore.shared_pairs(first), *explore.crashes()]
     random.Random(first).shuffle(names)
     print(f'{len(names)} systematic schedules')
     return itertools.chain(names, explore.seeds(first))

@@ -58,21 +58,24 @@ def messages() -> typing.Iterator[str]:
                 yield f'message/{story}/{fate.name}/{number}'
 
 
-def pairs() -> typing.Iterator[str]:
-    """Every pair of calls at the same time."""
-    return _pairs('pair', stories.STATES, stories.CALLS)
+def pairs(first: int = 0) -> typing.Iterator[str]:
+    """Every pair of calls at the same time.
+
+    :param first: the first of the ways in which they take turns
+    """
+    return _pairs('pair', stories.STATES, stories.CALLS, first)
 
 
-def shared_pairs() -> typing.Iterator[str]:
+def shared_pairs(first: int = 0) -> typing.Iterator[str]:
     """The same about a volume that two servers may have."""
-    return _pairs('share', stories.SHARED_STATES, stories.SHARED_CALLS)
+    return _pairs('share', stories.SHARED_STATES, stories.SHARED_CALLS, first)
 
 
 def _pairs(kind: str, states: typing.Iterable[str],
-           calls: typing.Iterable[str]) -> typing.Iterator[str]:
+           calls: typing.Iterable[str], first: int) -> typing.Iterator[str]:
     for state in states:
         for one, other in itertools.combinations_with_replacement(calls, 2):
-            for number in range(PAIR_TRIES):
+            for number in range(first, first + PAIR_TRIES):
                 yield f'{kind}/{state}/{one}/{other}/{number}'
 
 

@@ -62,6 +62,11 @@ class ExploreTest(unittest.TestCase):
         first = random.SystemRandom().randrange(step) if LONG else 0
         return itertools.islice(names, first, None, step)
 
+    @staticmethod
+    def first() -> int:
+        """Of schedules that differ by a number alone."""
+        return random.SystemRandom().randrange(10 ** 9) if LONG else 0
+
     def crashes(self, which: int) -> typing.Iterable[str]:
         """Half of them: with --long all take longer than all other tests.
 
@@ -80,14 +85,14 @@ class ExploreTest(unittest.TestCase):
         self.explore(self.some(explore.messages(), MESSAGES))
 
     def test_every_pair(self) -> None:
-        self.explore(self.some(explore.pairs(), PAIRS))
+        self.explore(self.some(explore.pairs(self.first()), PAIRS))
 
     def test_every_pair_of_two_servers(self) -> None:
-        self.explore(self.some(explore.shared_pairs(), SHARED))
+        self.explore(self.some(explore.shared_pairs(self.first()),
+                               SHARED))
 
     def test_seeds(self) -> None:
-        first = random.SystemRandom().randrange(10 ** 9) if LONG else 0
-        self.explore(itertools.islice(explore.seeds(first), SEEDS))
+        self.explore(itertools.islice(explore.seeds(self.first()), SEEDS))
 
 
 class BaseTest(unittest.TestCase):
