@@ -19,6 +19,7 @@ from lab.compute.server import LIMIT, Server
 from lab.figures import Figure
 from lab.lab import Lab, LabNode
 from lab.node import Size
+from lab.peers import alternating
 from lab.processes import wait_for
 
 OURS, NOVA = 'volume', "Nova's disk"
@@ -42,8 +43,7 @@ def measure(lab: Lab, times: int, quick: bool,
     samples: dict[str, dict[str, list[float]]] = {
         what: {name: [] for name in servers} for what in (RUNS, FREE, MOVED)}
     for number in range(times):
-        # What is first changes from round to round.
-        for name in list(servers)[::-1 if number % 2 else 1]:
+        for name in alternating(list(servers), number):
             say(f'{name}, {number + 1} of {times}')
             for what, value in _migrated(lab, servers[name]).items():
                 samples[what][name].append(value)

@@ -11,7 +11,7 @@ from lab.attached import AttachedVolume
 from lab.figures import Aim, Figure
 from lab.fio import Load
 from lab.lab import Lab
-from lab.measure import AREA, Bench
+from lab.measure import AREA, Bench, copying
 from lab.show import expect
 
 _SECONDS = 10
@@ -71,7 +71,7 @@ def _beside(bench: Bench, lab: Lab, at: AttachedVolume, load: str,
         running = stack.enter_context(
             fio.Running(node, fio.command(at.path, *words)))
         time.sleep(_SETTLES)
-        rate = bench.copying(at)
+        rate = copying(at.node, at.clone)
         return rate, running.wait()
 
 

@@ -118,8 +118,7 @@ def workshop(path: pathlib.Path) -> Iterator[Network]:
         yield network
     finally:
         _at_work.clear()
-        remains.remove(claim.name)
-        claim.release()
+        claim.clear()
 
 
 def abandon() -> None:

@@ -254,8 +254,7 @@ def _directory() -> Iterator[pathlib.Path]:
         shutil.chown(path, _USER, _USER)
         yield path
     finally:
-        remains.remove(claim.name)
-        claim.release()
+        claim.clear()
 
 
 def _template_name(venv: pathlib.Path) -> str:

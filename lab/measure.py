@@ -176,7 +176,7 @@ class Bench:
     def _pair(self, at: AttachedVolume, number: int,
               samples: dict[str, list[float]]) -> None:
         """Copy the source's disk by dd and by fio, then let the clone."""
-        node, clone = at.node, at.clone
+        node = at.node
         self._message(at, 'disable_hydration')
         path = node.run(f'dmsetup table dmclone-source-{at.lv}').stdout
         match = re.search(r' (\d+:\d+) 1', path)
@@ -193,12 +193,7 @@ class Bench:
         samples['dd'].append(dd)
         samples['fio'].append(deep)
         samples['best'].append(max(dd, deep))
-        samples['hydration'].append(self.copying(
-            at, f'dmsetup message {clone} 0 enable_hydration; '))
-
-    def copying(self, at: AttachedVolume, first: str = '') -> float:
-        """MiB/s that are copied now; ``first`` is done at the beginning."""
-        return copying(at.node, at.clone, first)
+        samples['hydration'].append(copying(node, at.clone, begin=True))
 
     # Loads
 
@@ -285,8 +280,9 @@ class Bench:
         return float(at.node.run(['python3', '-c', _WRITE, at.path]).stdout)
 
 
-def copying(node: LabNode, clone: str, first: str = '') -> float:
-    """MiB/s that a device copies now, as ``Bench.copying``."""
+def copying(node: LabNode, clone: str, begin: bool = False) -> float:
+    """MiB/s that a clone copies now; ``begin`` lets it, first."""
+    first = f'dmsetup message {clone} 0 enable_hydration; ' if begin else ''
     out = node.run(
         f'look() {{ dmsetup status --noflush {clone}; date +%s.%N; }}; '
         f'look; {first}sleep {WINDOW}; look').stdout.splitlines()

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from lab import figures, look
+from lab.agent import Result
 from lab.figures import Aim, Figure
 from lab.lab import Lab, LabNode
 from lab.measure import Bench, copying
@@ -26,9 +27,16 @@ LAB = {'beside': BACKENDS}
 OUTAGES = (25, 150)
 _DEVICE, _COPY, _METADATA = 'bench-clone', 'bench-copy', 'bench-metadata'
 _SECTORS = 2 << 20
-# Reads the last block, which is the last to arrive.
-_READ = ('timeout 600 dd if={} of=/dev/null bs=4096 count=1 '
-         f'skip={_SECTORS // 8 - 1} iflag=direct')
+# Reads the last block, which is the last to arrive; seconds that takes.
+_READ = f'''
+begin=$(date +%s.%N)
+dd if=$1 of=/dev/null bs=4096 count=1 skip={_SECTORS // 8 - 1} iflag=direct
+code=$?
+echo $begin $(date +%s.%N)
+exit $code
+'''
+# How long it may take, with the network there again.
+_LIMIT = 600.0
 
 
 def measure(lab: Lab, times: int, quick: bool,
@@ -51,15 +59,13 @@ def measure(lab: Lab, times: int, quick: bool,
         with _device(lab, peer, other) as node:
             reads = {OURS: (at.node, at.path),
                      THEIRS: (node, f'/dev/mapper/{_DEVICE}')}
-            rates[THEIRS].append(copying(
-                node, _DEVICE, f'dmsetup message {_DEVICE} 0 '
-                'enable_hydration; '))
+            rates[THEIRS].append(copying(node, _DEVICE, begin=True))
             look.message(node, _DEVICE, 'disable_hydration')
             for away, found in waits.items():
                 for name, seconds in _outage(lab, reads, away).items():
                     found[name].append(seconds)
         bench.release(at)
-        rates[OURS].append(bench.copying(at))
+        rates[OURS].append(copying(at.node, at.clone))
         bench.settle(at)
     bench.detach(at)
     for each in volume, other:
@@ -107,25 +113,18 @@ def _outage(lab: Lab, reads: dict[str, tuple[LabNode, str]], away: int
             ) -> dict[str, float]:
     """Seconds until a read in an outage ends; below 0 if it fails."""
     lender = lab.nodes[0]
-    lender.partition()
-    try:
-        begin = time.monotonic()
-        with contextlib.ExitStack() as stack:
-            running = {
-                name: stack.enter_context(node.popen(_READ.format(path)))
-                for name, (node, path) in reads.items()}
-            found: dict[str, float] = {}
-            healed = False
-            while len(found) < len(running):
-                for name, command in running.items():
-                    result = command.poll()
-                    if result and name not in found:
-                        seconds = time.monotonic() - begin
-                        found[name] = -seconds if result.code else seconds
-                if not healed and time.monotonic() - begin > away:
-                    lender.heal()
-                    healed = True
-                time.sleep(0.2)
-            return found
-    finally:
+    with contextlib.ExitStack() as stack:
+        lender.partition()
+        stack.callback(lender.heal)
+        running = {name: stack.enter_context(
+            node.popen(['sh', '-c', _READ, 'sh', path]))
+            for name, (node, path) in reads.items()}
+        time.sleep(away)
         lender.heal()
+        return {name: _seconds(command.wait(_LIMIT))
+                for name, command in running.items()}
+
+
+def _seconds(result: Result) -> float:
+    begin, end = map(float, result.stdout.split())
+    return begin - end if result.code else end - begin

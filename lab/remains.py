@@ -64,6 +64,11 @@ class Claim:
             self._path.unlink(missing_ok=True)
             self._file.close()
 
+    def clear(self) -> None:
+        """Remove all of the name that is there, then let others have it."""
+        remove(self.name)
+        self.release()
+
     def bequeath(self) -> None:
         """Let the program have it that this process runs by exec."""
         os.set_inheritable(self._file.fileno(), True)
@@ -112,8 +117,7 @@ def sweep() -> list[str]:
             claim = Claim(path.name)
         except LabInUse:
             continue
-        remove(path.name)
-        claim.release()
+        claim.clear()
         found.append(path.name)
     return found
 

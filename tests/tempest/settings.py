@@ -63,17 +63,12 @@ def use(has: Callable[[pathlib.Path], config.Sections]) -> None:
     """Let tempest find the file; it is read when tests are imported."""
     # Like a lab, so that it goes with them however this process ends.
     claim = remains.Claim(f'tempest-{secrets.token_hex(4)}')
-    atexit.register(_forget, claim)
+    atexit.register(claim.clear)
     directory = remains.ROOT / claim.name
     directory.mkdir(parents=True)
     (directory / 'tempest.conf').write_text(config.text(has(directory)))
     os.environ['TEMPEST_CONFIG_DIR'] = str(directory)
     os.environ['TEMPEST_CONFIG'] = 'tempest.conf'
-
-
-def _forget(claim: remains.Claim) -> None:
-    remains.remove(claim.name)
-    claim.release()
 
 
 def provide_image(lab: Lab, image: str, file: str) -> None:
