@@ -8,6 +8,28 @@ from lab import RestError, look
 from lab.attached import AttachedVolume
 from tests.functional import base
 
+# Run on the lender: interrupts logins until one has failed of that, as the
+# kernel does to whoever logs in while a target goes: all targets of a portal
+# share a thread (iscsit_reset_np_thread, drivers/target/iscsi/iscsi_target.c).
+_INTERRUPT = '''
+import os, pathlib, signal, time
+log = os.open('/dev/kmsg', os.O_RDONLY | os.O_NONBLOCK)
+os.lseek(log, 0, os.SEEK_END)
+while True:
+    for name in pathlib.Path('/proc').glob('[0-9]*/comm'):
+        try:
+            if name.read_text() == 'iscsi_np\\n':
+                os.kill(int(name.parent.name), signal.SIGINT)
+        except OSError:
+            continue
+    try:
+        while b'Login negotiation failed' not in os.read(log, 8192):
+            pass
+        break
+    except BlockingIOError:
+        time.sleep(0.001)
+'''
+
 
 class RetriesTest(base.FunctionalTest):
     """However they interleave, one consistent state is the end."""
@@ -44,6 +66,13 @@ class RetriesTest(base.FunctionalTest):
         self.assertEqual('2', self.row(volume).generation)
         self.lab.complete(attachment)
         at = AttachedVolume(attachment, volume, self.node2, paths.pop())
+        self.assert_holds(image, at)
+
+    def test_a_login_that_is_interrupted(self) -> None:
+        volume, image = self.filled(self.node1)
+        with self.node1.popen(['python3', '-c', _INTERRUPT]) as interrupter:
+            at = self.attach(volume, self.node2)
+            self.assertEqual(0, interrupter.wait().code)
         self.assert_holds(image, at)
 
     def test_detach_in_the_middle_of_an_attach(self) -> None:

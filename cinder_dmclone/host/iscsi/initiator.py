@@ -22,8 +22,8 @@ from cinder_dmclone import units
 
 LOG = logging.getLogger(__name__)
 
-# iscsid's one attempt ends by itself within 11 s. The process that waits for
-# it is not killed before: iscsid would go on, and a session could appear
+# iscsid's two attempts end by themselves within 11 s. The process that waits
+# for them is not killed before: iscsid would go on, and a session could appear
 # after its login was given up.
 LOGIN_SECONDS = 13.0
 # With the lender away: 5 s for the answer to the logout, in the worst case

@@ -92,8 +92,8 @@ class RecordTest(Case):
         self.assertEqual(SECRET, values['node.session.auth.password'])
         self.assertEqual('CHAP', values['node.session.auth.authmethod'])
         self.assertEqual('manual', values['node.startup'])
-        self.assertEqual('10', values['node.conn[0].timeo.login_timeout'])
-        self.assertEqual('1',
+        self.assertEqual('5', values['node.conn[0].timeo.login_timeout'])
+        self.assertEqual('2',
                          values['node.session.initial_login_retry_max'])
         self.assertEqual('77',
                          values['node.session.timeo.replacement_timeout'])
