@@ -14,7 +14,7 @@ from typing import Any
 from lab import (account, births, block_migration, busy, chart, crowd, entry,
                  exposure, figures, held, holes, hydrating, install, kernel,
                  latency, model, peers, places, predecessor, profile, races,
-                 races_table, scheduling, virtualenv, writers)
+                 races_table, scheduling, together, virtualenv, writers)
 from lab.account import Cost
 from lab.figures import Aim, Figure
 from lab.lab import Lab
@@ -57,6 +57,8 @@ APART = {
                       exposure.measure, exposure.draw),
     'hydrating': Apart('reads and writes of what has not arrived',
                        hydrating.measure, lab={'size': hydrating.SIZE}),
+    'together': Apart('many small volumes that move at once, beside a large '
+                      'one', together.measure),
     'holes': Apart('what crosses the network of a thin volume',
                    holes.measure, holes.draw),
     'servers': Apart("1, 4 and 8 servers that write at once, beside Cinder's "

@@ -37,24 +37,28 @@ def for_seconds(seconds: float) -> tuple[str, ...]:
     return '--norandommap', '--time_based', f'--runtime={seconds:g}'
 
 
-def copy(source: str, target: str, seconds: float) -> list[str]:
-    """A command that reads one device and writes another at the same time.
+def copy(pairs: Sequence[tuple[str, str]], seconds: float) -> list[str]:
+    """A command that reads devices and writes others at the same time.
 
     See copied(). Each has 32 requests of 256 KiB under way.
+
+    :param pairs: a device to read and one to write, each
     """
-    # Else a colon begins the next file.
-    source, target = (path.replace(':', r'\:') for path in (source, target))
+    jobs = [(kind, path) for pair in pairs
+            for kind, path in zip(('read', 'write'), pair)]
     return ['fio', '--direct=1', *DEEP, '--bs=256k', '--thread',
             *for_seconds(seconds), '--output-format=json',
-            '--name=read', '--rw=read', f'--filename={source}',
-            '--name=write', '--rw=write', f'--filename={target}']
+            *(word for kind, path in jobs for word in (
+                # Else a colon begins the next file.
+                f'--name={kind}', f'--rw={kind}',
+                '--filename=' + path.replace(':', r'\:')))]
 
 
 def copied(output: str) -> float:
-    """MiB/s of a copy: what the slower of both got."""
-    read, write = json.loads(output[output.index('{'):])['jobs']
-    return float(min(read['read']['bw_bytes'],
-                     write['write']['bw_bytes'])) / (1 << 20)
+    """MiB/s of a copy: what the slower of both sides got."""
+    jobs = json.loads(output[output.index('{'):])['jobs']
+    return min(sum(job[kind]['bw_bytes'] for job in jobs)
+               for kind in ('read', 'write')) / float(1 << 20)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 
-from cinder_dmclone.units import SECTOR
 from lab import figures, fio, look
 from lab.attached import AttachedVolume, clone_status
 from lab.figures import Aim, Figure
@@ -149,13 +148,9 @@ class Bench:
         node = at.node
         with self.paused(node) as go_on:
             expect(at.status(), f'{at.path} does not hydrate')
-            node.run(f'lvcreate --quiet --yes -n {_SCRATCH} -L 1g '
-                     f'{look.GROUP}')
-            try:
+            with scratch(node) as (target,):
                 for number in range(pairs):
-                    self._pair(at, number, samples)
-            finally:
-                node.run(f'lvremove --quiet --yes {look.GROUP}/{_SCRATCH}')
+                    self._pair(at, target, number, samples)
             self._message(at, 'enable_hydration')
             wait_for('hydration', lambda: self._full(at), 600, 0.3)
             seconds, load = self._load_until(
@@ -173,23 +168,19 @@ class Bench:
     def _message(self, at: AttachedVolume, message: str) -> None:
         at.node.run(f'dmsetup message {at.clone} 0 {message}')
 
-    def _pair(self, at: AttachedVolume, number: int,
+    def _pair(self, at: AttachedVolume, target: str, number: int,
               samples: dict[str, list[float]]) -> None:
         """Copy the source's disk by dd and by fio, then let the clone."""
         node = at.node
         self._message(at, 'disable_hydration')
-        path = node.run(f'dmsetup table dmclone-source-{at.lv}').stdout
-        match = re.search(r' (\d+:\d+) 1', path)
-        expect(match, f'no path in {path}')
-        assert match
-        source, mib = f'/dev/block/{match[1]}', 192
-        scratch = f'/dev/{look.GROUP}/{_SCRATCH}'
+        source, mib = source_disk(at), 192
         copied = node.run(
-            f'dd if={source} of={scratch} bs=1M count={mib} '
+            f'dd if={source} of={target} bs=1M count={mib} '
             f'skip={number * mib} seek={number * mib} '
             'iflag=direct oflag=direct')
         dd = mib / figures.dd_seconds(copied.stderr)
-        deep = fio.copied(node.run(fio.copy(source, scratch, WINDOW)).stdout)
+        deep = fio.copied(node.run(
+            fio.copy([(source, target)], WINDOW)).stdout)
         samples['dd'].append(dd)
         samples['fio'].append(deep)
         samples['best'].append(max(dd, deep))
@@ -280,16 +271,41 @@ class Bench:
         return float(at.node.run(['python3', '-c', _WRITE, at.path]).stdout)
 
 
-def copying(node: LabNode, clone: str, begin: bool = False) -> float:
-    """MiB/s that a clone copies now; ``begin`` lets it, first."""
-    first = f'dmsetup message {clone} 0 enable_hydration; ' if begin else ''
-    out = node.run(
-        f'look() {{ dmsetup status --noflush {clone}; date +%s.%N; }}; '
-        f'look; {first}sleep {WINDOW}; look').stdout.splitlines()
-    before, after = clone_status(out[0]), clone_status(out[2])
-    expect(before and after and not after.complete,
-           'hydration ended while it was measured')
-    assert before and after
-    done = (after.hydrated - before.hydrated) * (
-        after.region_size * SECTOR) / (1 << 20)
-    return done / (float(out[3]) - float(out[1]))
+@contextlib.contextmanager
+def scratch(node: LabNode, count: int = 1) -> Iterator[list[str]]:
+    """Paths of LVs of a GiB that a node has for a while."""
+    names = [f'{look.GROUP}/{_SCRATCH}-{number}' for number in range(count)]
+    try:
+        for name in names:
+            node.run(f'lvcreate --quiet --yes -n {name} -L 1g')
+        yield [f'/dev/{name}' for name in names]
+    finally:
+        node.run(f'lvremove --quiet --yes {" ".join(names)}')
+
+
+def source_disk(at: AttachedVolume) -> str:
+    """The disk that came over the network, of a volume that hydrates."""
+    table = at.node.run(f'dmsetup table dmclone-source-{at.lv}').stdout
+    match = re.search(r' (\d+:\d+) 1', table)
+    expect(match, f'no path in {table}')
+    assert match
+    return f'/dev/block/{match[1]}'
+
+
+def copying(node: LabNode, *clones: str, begin: bool = False) -> float:
+    """MiB/s that clones copy now, together; ``begin`` lets them, first."""
+    first = ''.join(f'dmsetup message {clone} 0 enable_hydration; '
+                    for clone in clones if begin)
+    looks = ''.join(f'dmsetup status --noflush {clone}; ' for clone in clones)
+    out = node.run(f'look() {{ {looks}date +%s.%N; }}; look; {first}'
+                   f'sleep {WINDOW}; look').stdout.splitlines()
+    middle = len(out) // 2
+    done = 0
+    for before, after in zip(map(clone_status, out[:middle - 1]),
+                             map(clone_status, out[middle:-1]), strict=True):
+        expect(before and after and not after.complete,
+               'hydration ended while it was measured')
+        assert before and after
+        done += (after.hydrated - before.hydrated) * int(
+            after.region_size.to_bytes())
+    return done / (1 << 20) / (float(out[-1]) - float(out[middle - 1]))

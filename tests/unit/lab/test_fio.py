@@ -36,7 +36,7 @@ class LoadTest(unittest.TestCase):
 class CopyTest(unittest.TestCase):
 
     def test_each_device_has_its_direction(self) -> None:
-        words = fio.copy('/dev/a', '/dev/b', 2)
+        words = fio.copy([('/dev/a', '/dev/b')], 2)
         read, write = (words.index(f'--name={name}')
                        for name in ('read', 'write'))
         self.assertIn('--iodepth=32', words[:read])
@@ -47,7 +47,7 @@ class CopyTest(unittest.TestCase):
 
     def test_a_colon_is_part_of_a_name(self) -> None:
         self.assertIn(r'--filename=/dev/block/8\:0',
-                      fio.copy('/dev/block/8:0', '/dev/b', 2))
+                      fio.copy([('/dev/block/8:0', '/dev/b')], 2))
 
     def test_the_slower_one_counts(self) -> None:
         mib = 1 << 20
@@ -77,3 +77,15 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(['--name=load', '--filename=/dev/a'], words[-2:])
         self.assertIn('--rw=read', words)
         self.assertIn('--bs=1m', words)
+
+    def test_several_are_one_copy(self) -> None:
+        words = fio.copy([('/dev/a', '/dev/b'), ('/dev/c', '/dev/d')], 2)
+        self.assertEqual(
+            ['/dev/a', '/dev/b', '/dev/c', '/dev/d'],
+            [word.partition('=')[2] for word in words
+             if word.startswith('--filename=')])
+        mib = 1 << 20
+        self.assertEqual(7, fio.copied(json.dumps({'jobs': [
+            {'read': {'bw_bytes': read * mib},
+             'write': {'bw_bytes': write * mib}}
+            for read, write in ((3, 0), (0, 5), (4, 0), (0, 6))]})))
