@@ -15,6 +15,11 @@ What rtslib does that matters here:
 * Nothing is ever saved: target.service would restore the names before the
   devices exist.
 
+And what the kernel does: all targets of a portal share a thread, in which a
+login begins. It is interrupted whenever one of them goes
+(iscsit_reset_np_thread, drivers/target/iscsi/iscsi_target.c), and who has just
+connected loses some seconds. So a removal waits for logins that are to come.
+
 Only targets with our mark and backstores named after them are touched.
 """
 
@@ -45,8 +50,14 @@ MODULES = ('target_core_mod', 'target_core_iblock', 'iscsi_target_mod')
 # give up.
 LOCK_SECONDS = 20
 CHANGE_SECONDS = 30
+# A target that was made longer ago than this keeps no other from going; nor
+# do several, one after the other.
+LOGIN_SECONDS = 5
+_POLL_SECONDS = 0.05
 
 _LOCK = threading.Lock()
+# Targets that nobody has logged in to yet, and when each was made.
+_expected: dict[str, float] = {}
 _DEVICE = re.compile(
     rf'/dev/mapper/{names.DM_PREFIX}(loan|view|serve)-[0-9a-f-]+')
 _SERIAL = re.compile(r'[0-9a-f-]{36}')
@@ -185,15 +196,19 @@ def _build(iqn: str, device: str, serial: str, readonly: bool,
     _ensure_portal(tpg, ip, port)
     if not tpg.enable:
         tpg.enable = True
+        _expected[iqn] = time.monotonic()
 
 
-@privileged.timely(CHANGE_SECONDS, CHANGE_SECONDS - LOCK_SECONDS)
+@privileged.timely(CHANGE_SECONDS,
+                   CHANGE_SECONDS - LOCK_SECONDS - LOGIN_SECONDS)
 def remove(iqn: str) -> None:
     """Remove an export and all its parts; sessions end first.
 
     An export that is not there is fine.
     """
     _check_iqn(iqn)
+    if (CONFIGFS / 'iscsi' / iqn).is_dir():
+        _let_others_log_in(iqn)
     with _exclusive(), _explained(iqn):
         _remove(iqn)
 
@@ -208,6 +223,21 @@ def revoke(iqn: str, initiator: str) -> None:
             for acl in lib.TPG(_target(iqn), 1).node_acls:
                 if acl.node_wwn == initiator.lower():
                     acl.delete()
+
+
+def _let_others_log_in(iqn: str) -> None:
+    _expected.pop(iqn, None)
+    deadline = time.monotonic() + LOGIN_SECONDS
+    while _login_is_due() and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+
+
+def _login_is_due() -> bool:
+    for iqn, made in list(_expected.items()):
+        if (time.monotonic() > made + LOGIN_SECONDS
+                or _state(iqn, None)['sessions']):
+            _expected.pop(iqn, None)
+    return bool(_expected)
 
 
 def _backstores(iqn: str) -> list[pathlib.Path]:

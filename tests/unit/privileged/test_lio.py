@@ -225,6 +225,46 @@ class LioTest(base.BaseTestCase):
         lio.remove(IQN)
         self.assertEqual(('write', f'{TPG}/enable'), self.fs.events[0])
 
+    def removed_beside(self, looks: Callable[[int], object]) -> list[float]:
+        """Times at which a removal waits while somebody is to log in."""
+        waits: list[float] = []
+        other = IQN[:-1] + '0'
+        clock = mock.patch('time.monotonic', autospec=True,
+                           side_effect=lambda: sum(waits))
+
+        def sleep(seconds: float) -> None:
+            looks(len(waits))
+            waits.append(seconds)
+
+        with clock, mock.patch('time.sleep', sleep), \
+                mock.patch.dict(lio._expected, clear=True):
+            self.ensure()
+            # There is nothing that could be interrupted.
+            lio.remove(other)
+            self.assertEqual([], waits)
+            (self.fs.root / 'iscsi' / other).mkdir()
+            lio.remove(other)
+        return waits
+
+    def test_remove_lets_others_log_in(self) -> None:
+        def login(number: int) -> None:
+            self.assertEqual('1', self.read(f'{TPG}/enable'))
+            if number == 2:
+                self.fs.set(f'{ACL}/info', 'InitiatorName: ' + INITIATOR)
+
+        self.assertEqual(3, len(self.removed_beside(login)))
+
+    def test_remove_does_not_wait_for_who_never_logs_in(self) -> None:
+        waits = self.removed_beside(lambda number: None)
+        self.assertAlmostEqual(lio.LOGIN_SECONDS, sum(waits), delta=0.1)
+
+    def test_remove_does_not_wait_for_its_own(self) -> None:
+        with mock.patch('time.sleep', autospec=True) as sleep, \
+                mock.patch.dict(lio._expected, clear=True):
+            self.ensure()
+            lio.remove(IQN)
+        sleep.assert_not_called()
+
     def test_removal_repeated_when_another_target_vanishes(self) -> None:
         self.ensure()
         path = 'rtslib_fb.tcm.StorageObject._gen_attached_luns'
