@@ -55,8 +55,15 @@ class AttachedVolume:
                 and look.message(self.node, self.clone,
                                  'hydration_batch_size', str(batch)))
 
+    def brake(self) -> bool:
+        """Let its clone copy nothing but what I/O needs; whether there is one.
+
+        The service leaves it alone then.
+        """
+        return look.message(self.node, self.clone, 'hydration_threshold', '0')
+
     def widen(self) -> bool:
-        """The same with as much as a clone is made with by default."""
+        """Let it have as much as a clone is made with by default."""
         status = self.status()
         if status is None:
             return False

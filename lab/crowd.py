@@ -63,8 +63,7 @@ class Crowd:
         volume = self._lab.create_volume(1, node=home)
         at = self._lab.attach_volume(volume, home + 1)
         # It must not end, and costs nothing while nobody uses it.
-        expect(look.message(at.node, at.clone, 'hydration_threshold', '0'),
-               f'{at.path} does not hydrate')
+        expect(at.brake(), f'{at.path} does not hydrate')
         return at
 
     def bring_back(self) -> float:

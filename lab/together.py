@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from lab import figures, fio, look
+from lab import figures, fio
 from lab.attached import AttachedVolume
 from lab.figures import Aim, Figure
 from lab.lab import Lab
@@ -59,8 +59,7 @@ def _moved(bench: Bench, volumes: Sequence[AttachedVolume]
     for old in volumes:
         bench.detach(old)
         at = bench.attach(old.volume, 3 - old.node.number)
-        expect(look.message(at.node, at.clone, 'hydration_threshold', '0'),
-               f'{at.path} does not hydrate')
+        expect(at.brake(), f'{at.path} does not hydrate')
         wait_for('a pause of the copying', lambda: _rests(at))
         found.append(at)
     return found

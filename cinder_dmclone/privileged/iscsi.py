@@ -52,10 +52,8 @@ _RECORD = {
     'node.session.nr_sessions': '1',
     'node.session.auth.authmethod': 'CHAP',
     # Two attempts: the default, 8 times 15 s, is longer than an attach. One is
-    # lost if a target of the lender goes meanwhile, whoever's: LIO interrupts
-    # the thread that waits for what a login begins with, all of a portal have
-    # the same (iscsit_reset_np_thread, iscsi_target.c). iscsid lets it time
-    # out (__conn_error_handle, initiator.c).
+    # lost if a target of the lender goes meanwhile (see lio.py), and iscsid
+    # lets it time out (__conn_error_handle, initiator.c).
     'node.session.initial_login_retry_max': '2',
     'node.conn[0].timeo.login_timeout': '5',
     'node.conn[0].timeo.logout_timeout': '5',

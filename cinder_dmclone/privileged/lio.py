@@ -204,7 +204,8 @@ def _build(iqn: str, device: str, serial: str, readonly: bool,
 def remove(iqn: str) -> None:
     """Remove an export and all its parts; sessions end first.
 
-    An export that is not there is fine.
+    An export that is not there is fine. Waits up to ``LOGIN_SECONDS`` for
+    logins that are to come to others.
     """
     _check_iqn(iqn)
     if (CONFIGFS / 'iscsi' / iqn).is_dir():

@@ -49,6 +49,18 @@ class CopyTest(unittest.TestCase):
         self.assertIn(r'--filename=/dev/block/8\:0',
                       fio.copy([('/dev/block/8:0', '/dev/b')], 2))
 
+    def test_several_are_one_copy(self) -> None:
+        words = fio.copy([('/dev/a', '/dev/b'), ('/dev/c', '/dev/d')], 2)
+        self.assertEqual(
+            ['/dev/a', '/dev/b', '/dev/c', '/dev/d'],
+            [word.partition('=')[2] for word in words
+             if word.startswith('--filename=')])
+        mib = 1 << 20
+        self.assertEqual(7, fio.copied(json.dumps({'jobs': [
+            {'read': {'bw_bytes': read * mib},
+             'write': {'bw_bytes': write * mib}}
+            for read, write in ((3, 0), (0, 5), (4, 0), (0, 6))]})))
+
     def test_the_slower_one_counts(self) -> None:
         mib = 1 << 20
         for read, write in (3, 5), (5, 3):
@@ -77,15 +89,3 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(['--name=load', '--filename=/dev/a'], words[-2:])
         self.assertIn('--rw=read', words)
         self.assertIn('--bs=1m', words)
-
-    def test_several_are_one_copy(self) -> None:
-        words = fio.copy([('/dev/a', '/dev/b'), ('/dev/c', '/dev/d')], 2)
-        self.assertEqual(
-            ['/dev/a', '/dev/b', '/dev/c', '/dev/d'],
-            [word.partition('=')[2] for word in words
-             if word.startswith('--filename=')])
-        mib = 1 << 20
-        self.assertEqual(7, fio.copied(json.dumps({'jobs': [
-            {'read': {'bw_bytes': read * mib},
-             'write': {'bw_bytes': write * mib}}
-            for read, write in ((3, 0), (0, 5), (4, 0), (0, 6))]})))
