@@ -8,7 +8,6 @@ machines they are run.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import pathlib
 import re
@@ -96,11 +95,21 @@ def divide(stages: Iterable[Stage], count: int) -> list[dict[str, list[str]]]:
     takes long to start is in as few shares as pays.
     """
     stages = sorted(stages, key=lambda stage: stage.name)
-    tries = itertools.product(*(
-        range(1, count + 1) if stage.start else (count,)
-        for stage in stages))
-    return min((_divide(stages, limits, count) for limits in tries),
-               key=lambda found: found[0])[1]
+    limits = [count] * len(stages)
+    least, found = _divide(stages, limits, count)
+    # One stage after the other: of all combinations there are too many.
+    better = True
+    while better:
+        better = False
+        for index, stage in enumerate(stages):
+            if not stage.start:
+                continue
+            for limit in range(1, count + 1):
+                tried = [*limits[:index], limit, *limits[index + 1:]]
+                length, shares = _divide(stages, tried, count)
+                if length < least:
+                    least, found, limits, better = length, shares, tried, True
+    return found
 
 
 def _divide(stages: Sequence[Stage], limits: Iterable[int], count: int

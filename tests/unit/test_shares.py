@@ -73,6 +73,17 @@ class DivideTest(unittest.TestCase):
             shares.Stage('short', {f't{n}': 10.0 for n in range(14)})], 2)
         self.assertEqual(1, sum('long' in share for share in found))
 
+    def test_of_many_stages_not_all_combinations_are_tried(self) -> None:
+        """Of these there are 10^9, which no run would see the end of."""
+        found = shares.divide([
+            shares.Stage(f's{number}', {f's{number}t{n}': 10.0
+                                        for n in range(20)}, 100.0)
+            for number in range(9)], 10)
+        # As long as the longest stage alone.
+        self.assertEqual(300.0, max(
+            sum(100.0 + 10.0 * len(tests) for tests in share.values())
+            for share in found))
+
 
 class TimesTest(unittest.TestCase):
 
