@@ -91,8 +91,8 @@ dmclone_opts = [
                       'iSCSI until it is detached. Its server cannot be '
                       'live-migrated, unless the volume is multiattach.')],
         help='What happens to a volume that is attached to a server on a node '
-             'that has no room for it, or while it is in a volume group of '
-             'Cinder, which stays on its node. A server that is live-migrated '
+             'that has no room for it, or while it is in a group of Cinder, '
+             'which stays on its node. A server that is live-migrated '
              'there is refused in any case.'),
     cfg.BoolOpt(
         'dmclone_clone_across_nodes', default=True,

@@ -15,6 +15,7 @@ import typing
 import uuid
 
 from cinder import exception
+from cinder import version
 from cinder.volume import configuration as cinder_configuration
 from oslo_config import cfg
 from oslo_utils import netutils
@@ -58,6 +59,9 @@ SMALLEST = {'volume_group': oslo_units.Gi,
 # two LVs: enough for some forty that move before anybody has done something.
 LEAST_MDA = 64 * oslo_units.Ki
 
+# Of 2025.1: tests run beside no older one.
+OLDEST_CINDER = 26
+
 # Names of devices and targets differ in this part only.
 _ANY_LV = LvUuid(str(uuid.UUID(int=0)))
 
@@ -95,8 +99,8 @@ def problems(host: Host, service_opts: typing.Iterable[cfg.Opt]) -> list[str]:
     return [' '.join(line.split()) for check_one in (
         _check_groups, _check_pool_is_there,
         functools.partial(_check_neighbours, service_opts),
-        _check_kernel, _check_iscsi, _check_udev, _check_settings,
-        _check_commands)
+        _check_cinder, _check_kernel, _check_iscsi, _check_udev,
+        _check_settings, _check_commands)
         for line in check_one(host)]
 
 
@@ -233,6 +237,14 @@ def _said(error: exceptions.DMCloneException) -> str:
     """What a command said; its arguments are no help to anybody."""
     _, failed, said = error.msg.partition(' failed with status ')
     return said.partition(': ')[2] if failed else error.msg
+
+
+def _check_cinder(_host: Host) -> typing.Iterator[str]:
+    """With ``pip --no-deps``, or beside packages, nobody else looks."""
+    found = version.version_string()
+    if int(found.partition('.')[0]) < OLDEST_CINDER:
+        yield (f'Cinder {found} is too old: {OLDEST_CINDER} (2025.1) is the '
+               'least that this driver works with.')
 
 
 def _check_kernel(host: Host) -> typing.Iterator[str]:

@@ -57,7 +57,7 @@ def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:
         *_attachments(row, purpose),
         Condition(sa.and_(volume.group_id.is_(None),
                           volume.consistencygroup_id.is_(None)),
-                  lambda fresh: 'it is in a volume group of Cinder, which '
+                  lambda fresh: 'it is in a group of Cinder, which '
                   'stays where it is; take it out of the group first '
                   '(cinder group-update --remove-volumes)', stays=True),
         settled, status]

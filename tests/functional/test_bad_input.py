@@ -178,7 +178,7 @@ class BadInputTest(base.FunctionalTest):
         self._change_group(group, 'add_volumes')
         attachment = self.lab.reserve(self.subject)
         self.assert_refused(attachment, self.subject,
-                            'it is in a volume group of Cinder')
+                            'it is in a group of Cinder')
         self.lab.detach_volume(attachment)
         self._change_group(group, 'remove_volumes')
         self.assert_usable()

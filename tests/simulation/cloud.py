@@ -174,8 +174,9 @@ class Node(cloud.Node):
             self.cloud.clock.monotonic() - self.gone < DOWN_SECONDS)
 
     def kill(self) -> None:
+        if self.process.alive:
+            self.gone = self.cloud.clock.monotonic()
         super().kill()
-        self.gone = self.cloud.clock.monotonic()
         self.cloud.scheduler.wake_dead()
 
     def lose_power(self) -> None:

@@ -63,7 +63,7 @@ class RefusedTest(test_rows.RowsTestCase):
                 self.assert_refused(
                     lambda: self.db.update(
                         self.volume, **{column: str(uuid.uuid4())}),
-                    'it is in a volume group of Cinder')
+                    'it is in a group of Cinder')
 
     def test_a_snapshot_keeps_nothing(self) -> None:
         """It stays where it is; the volume moves."""
@@ -153,7 +153,7 @@ class RefusedTest(test_rows.RowsTestCase):
                                    host='c@x#pool')
 
     def test_commit_group(self) -> None:
-        self.assert_commit_refused('in a volume group of Cinder',
+        self.assert_commit_refused('in a group of Cinder',
                                    group_id=str(uuid.uuid4()))
 
     def test_commit_attachment_deleted(self) -> None:

@@ -304,7 +304,7 @@ class DrainTest(DrainTestCase):
                 ({'status': 'error'}, 'its status is error'),
                 ({'migration_status': 'migrating'},
                  'its migration status is migrating'),
-                ({'group_id': 'x'}, 'it is in a volume group of Cinder.*'
+                ({'group_id': 'x'}, 'it is in a group of Cinder.*'
                  'take it out of the group first'),
                 ({'provider_id': 'v2;x'}, 'which this release does not know'),
                 ({'_name_id': 'elsewhere'}, 'its LV volume-elsewhere is '

@@ -127,7 +127,7 @@ class RefusedTest(base.CloudTestCase):
         self.cloud.db.update(self.volume, group_id='group')
         attachment = self.cloud.reserve(self.volume)
         with self.assertRaisesRegex(
-                exceptions.HasToStay, 'in a volume group of Cinder, which '
+                exceptions.HasToStay, 'in a group of Cinder, which '
                 'stays where it is; take it out of the group first'):
             self.cloud.connect(self.volume, attachment, self.b)
         self.assertEqual(({}, {}), (self.a.targets.exports,

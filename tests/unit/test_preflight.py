@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 import typing
 from unittest import mock
+
+from cinder import version
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
@@ -137,6 +140,21 @@ class UdevTest(base.CloudTestCase):
         found, = self.problems(exceptions.CommandTimeout(
             command='sh -c dmsetup', seconds=10.0))
         self.assertIn('did not end within 10.0 seconds', found)
+
+
+class CinderTest(base.CloudTestCase):
+
+    def test_only_one_that_is_older_is_told(self) -> None:
+        for found, told in ((None, 0), ('26.0.0', 0), ('30.1.0.dev7', 0),
+                            ('25.2.1', 1), ('21.3.1', 1)):
+            with mock.patch.object(
+                    version, 'version_string', lambda: found) if found else (
+                        contextlib.nullcontext()):
+                lines = preflight.problems(self.a.process.world.host, [])
+            self.assertEqual(
+                [f'Cinder {found} is too old: 26 (2025.1) is the least that '
+                 'this driver works with.'] * told,
+                [line for line in lines if line.startswith('Cinder')])
 
 
 class KernelTest(base.CloudTestCase):

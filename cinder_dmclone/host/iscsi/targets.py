@@ -4,13 +4,20 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import ipaddress
 import socket
+import time
 from typing import Iterable
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.marks import reads
 from cinder_dmclone.privileged import lio
+from cinder_dmclone.sysfs import portals
+
+# How often, and how many seconds apart, a port is looked at: LIO closes it a
+# moment after its portal is gone.
+_LOOKS, _PAUSE = 5, 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +97,25 @@ class Targets:
                 reason=f'{self.ip} is not an address of this node '
                        f'({error.strerror})') from None
         self.load()
+        for _ in range(_LOOKS):
+            if not self._is_taken(family):
+                return
+            time.sleep(_PAUSE)
+        raise exceptions.TargetUnusable(
+            reason=f'something else listens at {self.portal}, as tgt does: '
+                   'stop it (ss -ltnp says what it is), or set target_port')
+
+    def _is_taken(self, family: socket.AddressFamily) -> bool:
+        """Whether anything but LIO listens where we would."""
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # Connections that have ended do not count.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self.ip, self.port))
+            except OSError as error:
+                return (error.errno == errno.EADDRINUSE
+                        and not portals.listens(self.portal))
+        return False
 
     @reads
     def load(self) -> None:

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import pathlib
+import socket
 from unittest import mock
 
+import fixtures
 from oslotest import base
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.iscsi import targets
+from cinder_dmclone.sysfs import portals
 
 IQN = 'iqn.2010-10.org.openstack:dmclone-0123456789abcdef0123456789abcdef'
 EXPORT = targets.Export(
@@ -45,6 +49,29 @@ class TargetsTest(base.BaseTestCase):
                                   targets.Targets('localhost', 3260).check)
         self.assertIn('localhost is no IP address', str(error))
         self.lio.load.assert_not_called()
+
+    def test_check_port(self) -> None:
+        """What LIO listens at is ours, or another of its targets'."""
+        root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.enterContext(mock.patch.object(portals, 'CONFIGFS', root))
+        pause = self.enterContext(mock.patch('time.sleep'))
+        for ip in ('127.0.0.1', '::1'):
+            other = socket.create_server((ip, 0), family=(
+                socket.AF_INET6 if ':' in ip else socket.AF_INET))
+            checked = targets.Targets(ip, other.getsockname()[1])
+            with other:
+                error = self.assertRaises(exceptions.TargetUnusable,
+                                          checked.check)
+                self.assertIn(f'listens at {checked.portal}', str(error))
+                portal = (root / 'iscsi/iqn.2003-01.org:x/tpgt_1/np'
+                          / checked.portal)
+                # It ends meanwhile, or is found to be LIO's.
+                pause.side_effect = lambda _: portal.mkdir(parents=True)
+                checked.check()
+                pause.side_effect = None
+                checked.check()
+                portal.rmdir()
+            checked.check()
 
     def test_load_needs_no_network(self) -> None:
         """At boot the address may not be there yet."""
