@@ -15,8 +15,8 @@ from lab.network import mgmt_address
 
 _FILE = '/run/acct'
 _SWITCH = 'import ctypes, sys; sys.exit(ctypes.CDLL(None).acct({}))'
-# Programs that only measurements run in a node.
-_OWN = {'python3', 'test'}
+# A program that only measurements run in a node.
+_OWN = 'test'
 # struct acct in the kernel's include/uapi/linux/acct.h: its size, and where
 # the program's name is.
 _RECORD = 64
@@ -95,9 +95,11 @@ def _accounted(lab: Lab, found: collections.Counter[str]) -> Iterator[None]:
             node.run(['python3', '-c', _SWITCH.format(None)])
     for node in lab.nodes:
         text = node.run(['base64', _FILE]).stdout
-        found.update(programs(base64.b64decode(text)))
-    for name in _OWN:
-        found.pop(name, None)
+        ran = programs(base64.b64decode(text))
+        # What switched it on; what switches it off ends after that.
+        ran['python3'] -= 1
+        ran.pop(_OWN, None)
+        found.update(+ran)
 
 
 @contextlib.contextmanager

@@ -27,8 +27,9 @@ PAUSE = 2000
 _BUCKET = 0.25
 # Seconds in which nothing happens, before, between and behind.
 _CALM, _QUICK_CALM = 10, 4
-# Seconds around a swap that are told as that; and of the log's clock.
-_AROUND, _TICK = 1.0, 0.001
+# Seconds before and behind a swap that are told as that: it is noticed later;
+# and of the log's clock.
+_BEFORE, _BEHIND, _TICK = 3.0, 1.0, 0.001
 _LOG = '/var/tmp/bench-latency'
 _REST = 'at rest'
 # In ms; what no server may notice.
@@ -168,10 +169,10 @@ def phases(writes: Sequence[Write], events: Mapping[str, float]
     begins = [
         (_REST, 0.0), ('attach', events['attach']),
         ('hydration', events['moved'] + _TICK),
-        ('swap', swap - _AROUND), (_REST, swap + _AROUND),
+        ('swap', swap - _BEFORE), (_REST, swap + _BEHIND),
         ('snapshot', events['snapshot']),
         ('hydration of the cut', events['cut']),
-        ('swap of the cut', cut - _AROUND), (_REST, cut + _AROUND)]
+        ('swap of the cut', cut - _BEFORE), (_REST, cut + _BEHIND)]
     # What is short is within what surrounds it.
     for number in range(1, len(begins)):
         name, begin = begins[number]

@@ -7,6 +7,7 @@ what a killed one left can be told from what is in use.
 """
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -14,6 +15,8 @@ import pathlib
 import shutil
 import signal
 import sys
+import tempfile
+from collections.abc import Iterator
 from typing import IO, NoReturn
 
 from lab.errors import LabInUse
@@ -27,6 +30,19 @@ _LOCKS = pathlib.Path('/run')
 _REMOVER = 'from lab import remains; raise SystemExit(remains.main())'
 # What this process has.
 _claims: dict[str, Claim] = {}
+
+
+@contextlib.contextmanager
+def temporary() -> Iterator[None]:
+    """Have a directory of one's own in place of /tmp, for as long as it is.
+
+    Programs that are killed leave their files there.
+    """
+    with tempfile.TemporaryDirectory(prefix='dmclone-test-',
+                                     ignore_cleanup_errors=True) as place:
+        os.chmod(place, 0o1777)
+        os.environ['TMPDIR'] = place
+        yield
 
 
 class Claim:

@@ -39,11 +39,13 @@ _LIMITS = ('the processor and the disk of the node, which all its servers '
 _DD = '''
 folder=$(mktemp -d)
 size=$1 count=$2 flags=$3; shift 3
+begin=$(date +%s.%N)
 for path; do
     dd if=/dev/zero of="$path" bs=$size count=$count oflag=$flags \\
         2>"$folder/${path##*/}" &
 done
 wait
+echo "$begin $(date +%s.%N)"
 cat "$folder"/*
 rm -r "$folder"
 '''
@@ -129,7 +131,9 @@ def dd(node: LabNode, paths: Sequence[str], size: int, count: int,
     ends = [line for line in said.splitlines() if 'copied,' in line]
     if len(ends) != len(paths):
         raise ValueError(f'not the ends of {len(paths)} dd: {said!r}')
-    return sum(size * count / figures.dd_seconds(end) for end in ends) / 1e6
+    # The rates of single ones are not of the same time.
+    begin, end = map(float, said.splitlines()[0].split())
+    return len(paths) * size * count / (end - begin) / 1e6
 
 
 def loop(node: LabNode, paths: Sequence[str], size: int,

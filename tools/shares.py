@@ -18,6 +18,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 RECORDED = pathlib.Path(__file__).with_name('times.json')
 # What a test is taken to need that was never timed, in seconds.
 UNKNOWN = 30.0
+# A test of ordinary length that takes no longer was skipped, in seconds.
+SKIPPED = 0.1
 # Tests that start something of their own beside the lab, once for a module,
 # or what tempest has for a class: its users, often a volume.
 _TOGETHER = re.compile(r'tests\..*\.test_(galera|power\w*)\.|'
@@ -61,7 +63,9 @@ def timed(tests: Collection[str], known: Times, more: float = 1.0
 
     :param more: how much longer it takes with what is done beside it
     """
-    usual = statistics.median(known.values()) if known else UNKNOWN
+    # One that takes nothing was skipped.
+    taken = [seconds for seconds in known.values() if seconds > SKIPPED]
+    usual = statistics.median(taken) if taken else UNKNOWN
     return {test: more * known.get(test, usual) for test in tests}
 
 

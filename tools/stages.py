@@ -41,8 +41,6 @@ MACHINE = 'machine'
 SLOWER = 1.7
 # What tempest makes for a class is in the time of no test.
 BESIDE = {'tempest_nova': 1.7}
-# A test of ordinary length that takes no longer was skipped, in seconds.
-SKIPPED = 0.1
 # Tests run in so many labs at once: one often waits, the less with QEMU in it.
 LABS = {'functional': 3, 'nova': 2, 'tempest': 2, 'tempest_nova': 2,
         MACHINE: 1}
@@ -276,7 +274,7 @@ class InLabs:
         # One that takes nothing was skipped there.
         return {**{test: slower * seconds for test, seconds
                    in found.get(f'{self.name}-fast', {}).items()
-                   if not self.long or seconds > SKIPPED},
+                   if not self.long or seconds > shares.SKIPPED},
                 **found.get(self.record, {})}
 
     def run(self, run: Run, tests: Mapping[str, float]) -> None:
@@ -421,10 +419,11 @@ def main() -> int:
     processes.adopt()
     entry.interrupt_once()
     try:
-        try:
-            return _main()
-        finally:
-            _leave_nothing()
+        with remains.temporary():
+            try:
+                return _main()
+            finally:
+                _leave_nothing()
     except KeyboardInterrupt:
         # It came while nothing was left to end, or all has ended.
         _leave_nothing()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import tempfile
+from collections.abc import Callable
 
 from lab import FAULTY_DRIVER, config, look
 from lab.volume import DRIVER
@@ -31,6 +32,22 @@ class DevstackTest(base.FunctionalTest):
         self.node2.volume.stop()
         self.node2.run(f'vgrename -q {old} {new} && sync')
 
+    def left_of(self, lv: str) -> Callable[[], int]:
+        """How many bytes are not zero now where an LV of node 2 is."""
+        disk, first, last, start, extent = self.node2.run(
+            'lvs --noheadings --nosuffix --units b --separator " " '
+            '-o seg_pe_ranges,pe_start,vg_extent_size '
+            f'{lv} | tr ":-" "  "').stdout.split()
+        skip = int(start) + int(first) * int(extent)
+        count = (int(last) - int(first) + 1) * int(extent)
+
+        def look() -> int:
+            return int(self.node2.run(
+                f'dd if={disk} iflag=direct,skip_bytes,count_bytes bs=1M '
+                f'skip={skip} count={count} status=none | tr -d "\\0" | '
+                'wc -c', timeout=base.LONG_SECONDS).stdout)
+        return look
+
     def test_a_volume_moves(self) -> None:
         section = self.plugin_section()
         self.assertEqual(DRIVER, section['volume_driver'])
@@ -49,8 +66,12 @@ class DevstackTest(base.FunctionalTest):
         old = self.row(volume).lv
         self.assertIn(f'{group}/volume-{old}', self.node2.run(
             'lvs --noheadings -o vg_name,lv_name --separator /').stdout)
+        written = self.left_of(f'{group}/volume-{old}')
+        self.assertNotEqual(0, written())
         at = self.attach(volume, self.node1)
         self.wait_complete(volume)
         self.assert_holds(image, at)
         self.wait('end of the old copy', lambda: f'volume-{old}' not in (
             self.node2.run('lvs --noheadings -o lv_name').stdout))
+        # It is overwritten, as Cinder's default (volume_clear) has it.
+        self.assertEqual(0, written())

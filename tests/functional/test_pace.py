@@ -32,10 +32,13 @@ class PaceTest(base.FunctionalTest):
         return threshold, batch
 
     def test_limits_change_while_it_runs(self) -> None:
-        """Nothing is started anew, and no server waits for it."""
+        """Nothing is started anew, and no server waits for it.
+
+        What a server at rest leaves is taken again.
+        """
         self.addCleanup(self.rates, floor=50, ceiling=0)
         self.rates(floor=0, ceiling=1)
-        pids = self.node1.volume.pids()
+        pids, all_ = self.node1.volume.pids(), (MOST, BATCH)
         volume = self.volume(self.node2, 3)
         at = self.attach_slowly(volume, self.node2, self.node1, crawl=True)
         self.assertTrue(at.widen())
@@ -44,14 +47,18 @@ class PaceTest(base.FunctionalTest):
         with fio.Running(self.node1, fio.command(
                 at.path, *fio.SYNC, *fio.for_seconds(600), '--size=1M')) as io:
             self.rates(floor=0, ceiling=0)
-            # There is no limit but the kernel's own now while it rests.
             self.wait('little at a time',
                       lambda: self.window(at) == (LEAST, LEAST // 4))
-            self.assertFalse(io.ended())
             self.rates(floor=1 << 10, ceiling=0)
             self.wait('what a floor that is never reached allows',
-                      lambda: self.window(at) in ((MOST, BATCH), (0, 0)))
+                      lambda: self.window(at) in (all_, (0, 0)))
+            self.rates(floor=0, ceiling=0)
+            self.wait('little again', lambda: self.window(at) in (
+                (LEAST, LEAST // 4), (0, 0)))
+            self.assertFalse(io.ended())
             io.end()
+        self.wait('all while the server rests',
+                  lambda: self.window(at) in (all_, (0, 0)))
         self.assertEqual(pids, self.node1.volume.pids())
         self.release(at, self.node2)
         self.wait_complete(volume)

@@ -63,6 +63,7 @@ class RelocationTest(base.FunctionalTest):
         image.write(at, 11, 10, BLOCKS // 11)
         self.assert_holds(image, at)
 
+    @environment.only_long
     def test_two_volumes_move_in_opposite_directions(self) -> None:
         there, image1 = self.filled(self.node1)
         back, image2 = self.filled(self.node2)

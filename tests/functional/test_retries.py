@@ -15,6 +15,7 @@ _INTERRUPT = '''
 import os, pathlib, signal, time
 log = os.open('/dev/kmsg', os.O_RDONLY | os.O_NONBLOCK)
 os.lseek(log, 0, os.SEEK_END)
+print('interrupts', flush=True)
 while True:
     for name in pathlib.Path('/proc').glob('[0-9]*/comm'):
         try:
@@ -28,6 +29,8 @@ while True:
         break
     except BlockingIOError:
         time.sleep(0.001)
+    except BrokenPipeError:
+        pass  # the log was faster
 '''
 
 
@@ -71,6 +74,7 @@ class RetriesTest(base.FunctionalTest):
     def test_a_login_that_is_interrupted(self) -> None:
         volume, image = self.filled(self.node1)
         with self.node1.popen(['python3', '-c', _INTERRUPT]) as interrupter:
+            self.wait('the interrupter', interrupter.output)
             at = self.attach(volume, self.node2)
             self.assertEqual(0, interrupter.wait().code)
         self.assert_holds(image, at)

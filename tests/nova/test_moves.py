@@ -68,12 +68,6 @@ class MovesTest(base.NovaTest):
         server.wait_hydrated()
         self.assert_intact(server)
 
-    def test_delete_while_hydrating(self) -> None:
-        """The end of the test is the test: nothing may be left."""
-        server = self.server()
-        self.live_migrate(server, 2)
-        self.assertTrue(server.hydrating())
-
 
 class VolumesTest(base.NovaTest):
     """A volume beside the root volume."""

@@ -95,12 +95,12 @@ def _locked_show(service, request):
 @bug('H21: a node that asks, or is asked, holds its lock',
      (questions, 'ask'),
      also=((answers.ANSWERS, messages.Show, _locked_show),))
-def _locked_ask(world, found, stack, given, ask=questions.ask):
+def _locked_ask(world, found, stack, given, turns=None, ask=questions.ask):
     volume, locks = stack.volume, world.locks._target
     if locks._held.get(volume) is locks._scheduler.current():
-        return ask(world, found, stack, given)
+        return ask(world, found, stack, given, turns)
     with world.locks.volume(volume, deadlines.LOCK_SECONDS):
-        return ask(world, found, stack, given)
+        return ask(world, found, stack, given, turns)
 
 
 # -- nodes ------------------------------------------------------------------

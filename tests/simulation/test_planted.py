@@ -44,6 +44,12 @@ class PlantedTest(unittest.TestCase):
                         bug.schedules(),
                         explore.Report(), lambda report: bool(report.found))
                 self.assertTrue(report.found, 'was not found')
+                violation = report.found[0].violation
+                assert violation
+                # Else the mistake is one of the plant.
+                self.assertNotIsInstance(
+                    violation.__cause__,
+                    (AttributeError, NameError, TypeError))
                 print(f'{name}: schedule {report.schedules}, '
                       f'{report.found[0].violation}')
 

@@ -90,7 +90,8 @@ class TimesTest(unittest.TestCase):
     def test_a_new_test_takes_as_long_as_others(self) -> None:
         self.assertEqual(
             {'a': 5.0, 'new': 5.0},
-            shares.timed(['a', 'new'], {'a': 5.0, 'b': 1.0, 'c': 9.0}))
+            shares.timed(['a', 'new'], {'a': 5.0, 'b': 1.0, 'c': 9.0,
+                                        'skipped': 0.0, 'too': 0.05}))
         self.assertEqual({'new': shares.UNKNOWN}, shares.timed(['new'], {}))
 
     def test_workers_need_about_the_same_time(self) -> None:

@@ -127,6 +127,7 @@ trap "" TERM
 setsid sh -c 'sleep 60 & echo $! >orphan' &
 sh -c 'trap "" TERM; echo $$ >worker; while :; do sleep 60; done' &
 trap - TERM
+mktemp >temporary
 until [ -s orphan ] && [ -s worker ]; do sleep 0.05; done
 echo $$ >stage
 wait
@@ -134,6 +135,7 @@ wait
 _RUNNER = '''
 import pathlib, sys
 from unittest import mock
+from lab import remains
 from tools import arguments
 from tools import outcome
 from tools import stages
@@ -141,7 +143,7 @@ place = pathlib.Path(sys.argv[1])
 with mock.patch.multiple(
         stages, ROOT=place, LOGS=place / 'logs', GRACE=1,
         _main=lambda: stages.execute('stage', ['sh', '-c', sys.argv[2]]),
-        remains=mock.Mock()):
+        remains=mock.Mock(temporary=remains.temporary)):
     try:
         sys.exit(stages.main())
     except stages.StageFailed as error:
@@ -177,6 +179,8 @@ class EndTest(unittest.TestCase):
     def assert_ended(self, status: int) -> None:
         self.assertEqual(status, self.runner.wait(60))
         self.assertEqual([], list(filter(alive, self.pids)))
+        left = pathlib.Path((self.place / 'temporary').read_text().strip())
+        self.assertFalse(left.parent.exists())
 
     def test_sigterm_ends_all(self) -> None:
         self.runner.terminate()

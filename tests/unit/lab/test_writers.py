@@ -39,14 +39,17 @@ class DdTest(unittest.TestCase):
     def test_one_that_failed_is_not_left_out(self) -> None:
         node = mock.Mock()
         node.run.return_value = Result(
-            '1 bytes copied, 0.5 s\ndd: error: No space left\n', '', 0)
+            '1.0 2.0\n1 bytes copied, 0.5 s\ndd: error: No space left\n',
+            '', 0)
         self.assertRaises(ValueError, writers.dd, node, ['a', 'b'], 1, 1, '')
 
-    def test_the_rates_of_all_are_added(self) -> None:
+    def test_the_rate_is_that_of_all_together(self) -> None:
+        """Until the last has ended."""
         node = mock.Mock()
         node.run.return_value = Result(
-            '9 bytes copied, 0.5 s\n9 bytes copied, 0.25 s\n', '', 0)
-        self.assertEqual(6.0, writers.dd(node, ['a', 'b'], 1 << 20, 1, '')
+            '7.25 7.75\n9 bytes copied, 0.5 s\n9 bytes copied, 0.25 s\n',
+            '', 0)
+        self.assertEqual(4.0, writers.dd(node, ['a', 'b'], 1 << 20, 1, '')
                          * 1e6 / (1 << 20))
 
 
