@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import typing
 
+# Who has done no I/O for so many seconds is at rest.
+CALM = 1.0
+
 
 class Window(typing.NamedTuple):
     """How much a clone has under way at most, in regions.
@@ -26,7 +29,7 @@ class Course(typing.NamedTuple):
     :ivar wake: whether it is asked to copy then at each look; by itself it
         does so once a second, and goes on until it meets I/O
     :ivar requests: what the last answer said, or -1
-    :ivar busy: the same
+    :ivar calm: the same
     """
 
     name: str
@@ -34,7 +37,7 @@ class Course(typing.NamedTuple):
     work: Window
     wake: bool
     requests: int = -1
-    busy: bool = False
+    calm: float = CALM
 
 
 class Progress(typing.NamedTuple):
@@ -44,6 +47,8 @@ class Progress(typing.NamedTuple):
     :ivar rest: regions that arrived in these
     :ivar worked: seconds in which somebody did
     :ivar work: regions that arrived in these
+    :ivar requests: that have ended since the clone was made
+    :ivar calm: seconds for which nobody has done I/O, at least
     """
 
     name: str
@@ -52,4 +57,4 @@ class Progress(typing.NamedTuple):
     worked: float
     work: int
     requests: int
-    busy: bool
+    calm: float

@@ -25,6 +25,8 @@ long kernel, iscsid, LVM and udev take is told where they are asked
      |   +-  5  ROW                  a change, for a row that another
      |   |                           transaction has locked
      |   +-  5  SETTLE               a change whose answer was lost
+     |   +- 20  TURN                 a change of the volume group, for those
+     |   |                           before it
      |   +-  5  LOCK                 a thread of the reconciler, a short
      |                               request of another node
      |   +-  1  OPENER               the seal, for whoever looks at all devices
@@ -54,6 +56,7 @@ LOGIN_SECONDS = 15.0
 HOLES_SECONDS = 3.0
 ROOM_SECONDS = 20.0
 PORTION_SECONDS = 15.0
+TURN_SECONDS = 20.0
 LOCK_SECONDS = 5.0
 ROW_SECONDS = 5.0
 SETTLE_SECONDS = 5.0

@@ -15,11 +15,11 @@ import dataclasses
 import json
 import os
 import re
-import threading
 import time
 from typing import Any, Callable, Iterable, Iterator, Self, Sequence
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.host.one_at_a_time import OneAtATime
 from cinder_dmclone.host import thin_map
 from cinder_dmclone.host import thin_pool
 from cinder_dmclone.location import GroupUuid
@@ -194,7 +194,7 @@ class VolumeGroup:
         self._changes = 0
         # At how many changes it was flushed last.
         self._flushed = -1
-        self._changing = threading.Lock()
+        self._changing = OneAtATime(f'volume group {name}')
         self._kept: _Kept | None = None
 
     @reads

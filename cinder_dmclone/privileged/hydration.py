@@ -14,6 +14,7 @@ import re
 import time
 import typing
 
+from cinder_dmclone.courses import CALM
 from cinder_dmclone.courses import Course
 from cinder_dmclone.courses import Progress
 from cinder_dmclone.courses import Window
@@ -25,8 +26,6 @@ STATISTICS = pathlib.Path('/sys/dev/block')
 # From one look to the next, in seconds: while servers work, and otherwise.
 QUICK = 0.01
 SLOW = 0.1
-# Who has done no I/O for so many seconds is at rest.
-CALM = 1.0
 # A clone's status counts its regions. However many clones there are, and how
 # large, looks take no more than this part of a processor.
 SHARE = 0.05
@@ -75,12 +74,16 @@ class _Clone:
         self._work = Window(*course.work)
         self._requests = course.requests
         self.there = True
-        self.busy = course.busy
-        self._calm_since = time.monotonic()
+        self._calm = course.calm
+        self._calm_since = time.monotonic() - course.calm
         # At the last look: when that was, and how much was here.
         self._last: tuple[float, int] | None = None
         self._seconds = {False: 0.0, True: 0.0}
         self._regions = {False: 0, True: 0}
+
+    @property
+    def busy(self) -> bool:
+        return self._calm < CALM
 
     def look(self, now: float) -> None:
         reply = self.there and dm_ioctl.ask(
@@ -110,9 +113,8 @@ class _Clone:
         requests = sum(int(counts[at]) for at in _COMPLETED
                        if at < len(counts))
         if int(counts[_UNDER_WAY]) or requests != self._requests >= 0:
-            self.busy, self._calm_since = True, now
-        elif now - self._calm_since >= CALM:
-            self.busy = False
+            self._calm_since = now
+        self._calm = now - self._calm_since
         self._requests = requests
 
     def _guide(self, window: Window) -> None:
@@ -132,4 +134,4 @@ class _Clone:
         return Progress(
             self._course.name, self._seconds[False], self._regions[False],
             self._seconds[True], self._regions[True], self._requests,
-            self.busy)
+            self._calm)

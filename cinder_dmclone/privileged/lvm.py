@@ -27,6 +27,8 @@ from cinder_dmclone.sysfs import block_device
 
 BACKUPS = pathlib.Path('/etc/lvm/backup')
 DEVICES = pathlib.Path('/etc/lvm/devices')
+CONFIGURATION = (pathlib.Path('/etc/lvm/lvm.conf'),
+                 pathlib.Path('/etc/lvm/lvmlocal.conf'))
 
 _SECONDS = 30.0
 # With a thin pool thin_check reads all of its metadata first.
@@ -132,26 +134,47 @@ def _model(path: pathlib.Path) -> str:
         return ''  # the disk has just gone
 
 
-@functools.cache
 def _host_filter() -> list[str]:
-    """The host's ``devices/filter``, read once.
+    """The host's ``devices/filter``, read when its files have changed.
 
     A trailing accept-all is dropped: it is what LVM does anyway, and it would
     accept our devices by their other names.
     """
-    patterns = _setting('filter')
+    try:
+        patterns = _read_filter(tuple(map(_version, CONFIGURATION)))
+    except exceptions.CommandFailed:
+        return []  # what is not understood is read again the next time
     if patterns and patterns[-1] in _ACCEPT_ALL:
         patterns = patterns[:-1]
     return patterns
 
 
+@functools.lru_cache(maxsize=1)
+def _read_filter(_versions: tuple[tuple[int, ...], ...]) -> list[str]:
+    return _setting('filter')
+
+
+def _version(path: pathlib.Path) -> tuple[int, ...]:
+    """It differs when the file has changed."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def _setting(name: str, *options: str) -> list[str]:
-    """What the host has set in the section ``devices``; [] if nothing."""
+    """What the host has set in the section ``devices``; [] if nothing.
+
+    :raises CommandFailed: if LVM cannot read its configuration
+    """
     try:
         text = process.run(['lvm', 'lvmconfig', *options, f'devices/{name}'],
                            _SECONDS)
-    except exceptions.CommandFailed:
-        return []  # not set
+    except exceptions.CommandFailed as error:
+        if 'not found' in error.msg:
+            return []
+        raise
     found = json.loads(text.partition('=')[2])
     return [str(one) for one in (
         found if isinstance(found, list) else [found])]

@@ -20,6 +20,7 @@ from cinder_dmclone.ports import Host
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.observed import Answers
+from cinder_dmclone.reconcile.turns import Turns
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack.state import Stack
 from cinder_dmclone import units
@@ -72,16 +73,17 @@ def _is_lost(host: Host, lv: lvm.LogicalVolume) -> bool:
 
 
 def ask(world: World, decision: Decision, stack: Stack,
-        answers: Answers) -> bool:
+        answers: Answers, turns: Turns | None = None) -> bool:
     """Put the question of a decision; whether it can be decided once more.
 
     Only the home node may hold the volume's lock meanwhile: the node that is
     asked takes none.
 
     :param answers: get the answer, or that of an LV there is none
+    :param turns: of those for whom nobody waits
     """
     if decision.step is Question.SHOW:
-        _have_shown(world, decision.ask, stack, answers)
+        _have_shown(world, decision.ask, stack, answers, turns)
         return True
     place, = decision.ask
     here, peers = Location(world.settings.node, stack.lv), world.peers
@@ -100,13 +102,15 @@ def ask(world: World, decision: Decision, stack: Stack,
 
 
 def _have_shown(world: World, places: typing.Iterable[Location],
-                stack: Stack, answers: Answers) -> None:
+                stack: Stack, answers: Answers, turns: Turns | None) -> None:
     """Ask all nodes at once; this one asks itself without a message."""
     by_node: dict[NodeName, list[Location]] = collections.defaultdict(list)
     for place in places:
         if place.node == world.settings.node:
             answers.shown[place] = show(world.host, place.lv)
-        elif place.node in answers.unreachable:
+        elif place.node in answers.unreachable or (
+                turns and place.node not in by_node
+                and not turns.to_ask(place.node)):
             answers.silent[place] = _unreachable(place.node)
         else:
             by_node[place.node].append(place)
@@ -114,6 +118,10 @@ def _have_shown(world: World, places: typing.Iterable[Location],
         node: [messages.Show(place.lv) for place in asked]
         for node, asked in by_node.items()})
     for node, asked in by_node.items():
+        if turns:
+            turns.asked(node, not any(
+                isinstance(answer, exceptions.PeerUnreachable)
+                for answer in found[node]))
         for place, answer in zip(asked, found[node]):
             if isinstance(answer, messages.Shown):
                 answers.shown[place] = answer

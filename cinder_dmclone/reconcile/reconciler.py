@@ -75,7 +75,7 @@ class Reconciler:
         self._reported: dict[str, str] = {}
         self._hindrances = hindrances.Hindrances()
         self._missing = hindrances.MissingDisks()
-        self._turns = turns.Turns(world.host.initiator)
+        self._turns = turns.Turns(world.host.initiator, world.clock)
         # What was in flight at the last look.
         self._seen: dict[LvUuid, state.Stack] = {}
         self._reader = reader.Reader(world)
@@ -332,7 +332,7 @@ class Reconciler:
             if belongs > lane:
                 return decision, belongs
             if decision.ask and not questions.ask(
-                    self._world, decision, stack, answers):
+                    self._world, decision, stack, answers, self._turns):
                 return Decision(Verdict.RETRY, 'asked in vain'), None
         return self._endless(lv, decision), None
 

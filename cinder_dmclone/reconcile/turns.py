@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose turn it is to try a lender that does not answer, for all its LVs."""
+"""Whose turn it is to try who does not answer, for all LVs that need it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,30 @@ import typing
 
 from cinder_dmclone.host.iscsi.initiator import Initiator
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.stack import state
+from cinder_dmclone.world import Clock
+
+
+# So long nobody asks a node that has not answered.
+SILENT_SECONDS = 20.0
 
 
 class Turns:
     """One LV of each such lender is worked on after a look, each in turn.
 
-    A login that nobody answers takes longer than there is between two looks.
+    A login that nobody answers takes longer than there is between two looks,
+    and so does a question to a node: the threads would be busy with nothing
+    else.
     """
 
-    def __init__(self, initiator: Initiator) -> None:
+    def __init__(self, initiator: Initiator, clock: Clock) -> None:
         self._initiator = initiator
+        self._clock = clock
+        # Until when nobody asks a node that was silent.
+        self._silent: dict[NodeName, float] = {}
         # How often each lender was tried, by its portal.
         self._tries: collections.Counter[str] = collections.Counter()
 
@@ -45,3 +56,20 @@ class Turns:
             del lvs[self._tries[portal] % len(lvs)]
             self._tries[portal] += 1
         return {lv for lvs in by_portal.values() for lv in lvs}
+
+    def to_ask(self, node: NodeName) -> bool:
+        """Whether a node may be asked now; others may not meanwhile."""
+        until, now = self._silent.get(node), self._clock.monotonic()
+        if until is None:
+            return True
+        if now < until:
+            return False
+        self._silent[node] = now + SILENT_SECONDS
+        return True
+
+    def asked(self, node: NodeName, answers: bool) -> None:
+        """Take note of whether a node has answered."""
+        if answers:
+            self._silent.pop(node, None)
+        else:
+            self._silent[node] = self._clock.monotonic() + SILENT_SECONDS

@@ -74,7 +74,7 @@ class Widths:
             name, _window(self.rest, region, batch),
             _window(self.work if rates.floor else LEAST, region, batch),
             bool(rates.floor),
-            *((last.requests, last.busy) if last else ()))
+            *((last.requests, last.calm) if last else ()))
 
 
 def _floor(rates: Rates) -> float:

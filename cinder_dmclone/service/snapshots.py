@@ -149,6 +149,9 @@ def readable(service: Service, snapshot: SnapshotId) -> tuple[
     if tag is None:
         raise _unreadable(service, snapshot, f'LV {found.at.lv} does not say '
                           'that it is this snapshot')
+    if stack.tags.erased:
+        raise _unreadable(service, snapshot, 'its deletion had begun: LV '
+                          f'{stack.lv} may be overwritten in part')
     if stack.data is None or stack.tags.source and not stack.assembled:
         raise _unreadable(service, snapshot,
                           f'LV {stack.lv} is not put together')

@@ -34,18 +34,23 @@ def create(service: Service, volume_id: VolumeId, lv: LvUuid,
     :raises PoolFull, PoolUnusable: if its pool may take nothing new
     """
     group = service.host.group
+    report = group.report()
     if group.pool:
         # Else LVM knows: an LV that is not thin has all its room at once.
-        room.admit(service.host, group.report())
-    tag = lv_tags.OwnTag(1, volume_id)
-    group.create(names.data_lv(lv), units.Bytes.from_gib(size_gib),
-                 [lv_tags.print_tag(tag)])
+        room.admit(service.host, report)
+    name, tag = names.data_lv(lv), lv_tags.OwnTag(1, volume_id)
     try:
+        group.create(name, units.Bytes.from_gib(size_gib),
+                     [lv_tags.print_tag(tag)])
         group.flush()
+    except exceptions.NotBegun:
+        raise
     except Exception:
-        # Cinder makes the volume on another node then.
+        # Cinder makes the volume on another node then. LVM that was killed
+        # may have made it here all the same.
         with excutils.save_and_reraise_exception():
-            group.remove(names.data_lv(lv))
+            if name not in report.lvs:
+                group.remove(name)
     return str(ProviderId(1))
 
 

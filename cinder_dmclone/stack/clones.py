@@ -56,6 +56,9 @@ def create(host: Host, lv: LvUuid, size: units.Bytes, copy: Becomes,
     host.group.create(
         names.data_lv(lv), size,
         [lv_tags.print_tag(tag) for tag in (copy, source, *others)])
+    if host.meta_group.name != host.group.name:
+        # Who finds the metadata LV looks for the other.
+        host.group.flush()
     host.meta_group.create(
         names.meta_lv(lv),
         metadata.size(source.size, _region(host, source)),
@@ -215,7 +218,7 @@ def _apply_clone(host: Host, stack: Stack,
                  region_size: units.Sectors | None = None) -> Stack:
     """Load the clone; its table is never changed afterwards."""
     name = names.clone(stack.lv)
-    if name not in stack.devices:
+    if not stack.assembled:
         settings, source = host.settings, stack.tags.source
         assert source is not None
         if not stack.meta or not stack.meta.devnum:

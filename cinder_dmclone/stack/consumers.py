@@ -22,7 +22,7 @@ def consumer_table(host: Host, stack: state.Stack) -> table.Table:
     devnum = data_devnum(host, stack)
     whole = active_data(host, stack).size.to_sectors()
     clone = _clone_in_use(stack)
-    if clone is None and stack.tags.source:
+    if stack.tags.source and not stack.assembled:
         raise unusable(host, stack,
                        'it is not complete, and its clone is not there')
     if clone is None:

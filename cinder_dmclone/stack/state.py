@@ -127,8 +127,8 @@ class Stack:
 
     @property
     def assembled(self) -> bool:
-        """Whether the clone is there."""
-        return names.clone(self.lv) in self.devices
+        """Whether the clone is there; one that is half made is not."""
+        return self._maps_to(names.clone(self.lv), table.Clone)
 
     @property
     def queues(self) -> bool:

@@ -107,14 +107,15 @@ def open_gate(host: Host, stack: Stack) -> None:
 def reject(host: Host, stack: Stack) -> None:
     """Answer the writes that wait with an error; later ones wait again."""
     give_up(host, stack)
-    host.dm.message(str(names.hold(stack.lv)), 'queue_if_no_path')
     rearm(host, stack)
 
 
 def rearm(host: Host, stack: Stack) -> None:
-    """Let the next write be reported again."""
+    """Let the next write wait and be reported again."""
     hold = str(names.hold(stack.lv))
     host.dm.count_io(hold)
+    # Whoever rejected the last may have been killed.
+    host.dm.message(hold, 'queue_if_no_path')
     host.dm.message(hold, 'reinstate_path',
                     host.dm.devnum(str(names.sluice(stack.lv))))
 

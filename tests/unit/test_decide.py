@@ -87,10 +87,13 @@ def stacked(hydrated: int = 0, mode: status.Mode = status.Mode.RW,
             hydration: bool = True, path: bool = True, queues: bool = True,
             **fields: typing.Any) -> state.Stack:
     """Y while it hydrates."""
-    there = devices(names.clone(Y), names.source(Y))
-    there[names.source(Y)] = dataclasses.replace(
-        there[names.source(Y)], table=table.Table.single(
-            units.Sectors(8), table.Multipath('8:0', queue=queues)))
+    targets_: tuple[table.Target, ...] = (
+        table.Clone('253:1', '253:2', '253:3', units.Sectors(8)),
+        table.Multipath('8:0', queue=queues))
+    there = {
+        name: dataclasses.replace(found, table=table.Table.single(
+            units.Sectors(8), target)) for target, (name, found) in zip(
+                targets_, devices(names.clone(Y), names.source(Y)).items())}
     return stack(
         Y, OWN_Y, FROM_X, meta=True,
         clone=status.CloneStatus(

@@ -42,6 +42,24 @@ class LostMetadataTest(base.CloudTestCase):
             self.cloud.connect(self.volume, attachment, self.b)
         self.assertEqual({}, self.b.group.volumes)
 
+    def test_its_disk_has_what_the_other_has_lost(self) -> None:
+        """Power goes while a copy is made; the caches are of two disks."""
+        def lose(call: ports.Call) -> None:
+            if (call.node, call.port, call.method) == (
+                    self.b.name, 'meta_group', 'create'):
+                self.b.meta_group.flush()
+                self.b.lose_power()
+        self.cloud.after = lose
+        attachment = self.cloud.reserve(self.volume)
+        with self.assertRaises(exceptions.DMCloneException):
+            self.cloud.connect(self.volume, attachment, self.b)
+        self.cloud.after = lambda call: None
+        self.cloud.restart()
+        self.cloud.settle()
+        self.assertEqual(({}, {}), (self.b.group.volumes,
+                                    self.b.meta_group.volumes))
+        self.assert_no_complaints()
+
     def test_a_copy_whose_clone_stands_is_finished(self) -> None:
         """It is complete as soon as its data group says so."""
         _, path = self.relocated()

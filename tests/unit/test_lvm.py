@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import concurrent.futures
 import dataclasses
 import json
 import pathlib
 import tempfile
+import threading
 import typing
 import unittest
 from unittest import mock
 
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import lvm
 from cinder_dmclone.sysfs import block_device
@@ -340,6 +343,29 @@ class VolumeGroupTest(unittest.TestCase):
             [begin, 'flush', 'remove', end, begin, 'flush', 'remove', end,
              'flush', begin, 'retag', end],
             [call[0] for call in order.mock_calls])
+
+    def test_who_waits_for_a_long_removal_is_told(self) -> None:
+        """It is told in time, and nothing was changed."""
+        begun, end = threading.Event(), threading.Event()
+        self.addCleanup(end.set)
+
+        def remove(*_: str) -> None:
+            begun.set()
+            end.wait()
+        self.lvm.remove.side_effect = remove
+        self.enterContext(mock.patch.object(deadlines, 'TURN_SECONDS', 0.01))
+        group = self.group
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            removal = pool.submit(group.remove, 'volume-1')
+            begun.wait()
+            with self.assertRaisesRegex(exceptions.NotBegun,
+                                        'group vg was not begun'):
+                group.retag('volume-3', add=['a'])
+            self.lvm.retag.assert_not_called()
+            end.set()
+            removal.result()
+        group.retag('volume-3', add=['a'])
+        self.lvm.retag.assert_called_once()
 
     def test_a_disk_that_is_missing_is_not_flushed(self) -> None:
         """LVM removes LVs without it; the others have the metadata."""

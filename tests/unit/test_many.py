@@ -24,6 +24,7 @@ from cinder_dmclone.reconcile.workers import Lane
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 from tests.unit import base
+from tests.unit.fake import cloud
 from tests.unit.fake import ports
 from tests.unit import migration
 
@@ -60,9 +61,10 @@ class ManyTestCase(base.CloudTestCase):
         self.cloud.deliver_late()
         self.pass_time(1.0)
 
-    def pass_time(self, seconds: float) -> None:
-        """Let b look whenever it wants to."""
-        clock, loop = self.cloud.clock, self.b.process.loop
+    def pass_time(self, seconds: float,
+                  node: cloud.Node | None = None) -> None:
+        """Let b, or another node, look whenever it wants to."""
+        clock, loop = self.cloud.clock, (node or self.b).process.loop
         end = clock.now + seconds
         while (first := loop._schedule.first()) and first <= end:
             clock.now = max(clock.now, first)
@@ -173,6 +175,37 @@ class LenderTest(ManyTestCase):
         self.cloud.before = before
         self.pass_time(2 * FEW * NOTICED)
         self.assertEqual(set(), self.b.initiator.silent_)
+
+
+class AskedTest(ManyTestCase):
+
+    hosts = ('a', 'b', 'c')
+
+    def lend(self, count: int) -> None:
+        """Have volumes at c that hydrate from b, and there from a."""
+        self.borrow(0)
+        c, = self.others
+        for _ in range(count):
+            volume = self.cloud.create(self.a)
+            attachment, _ = self.cloud.attach(volume, self.b)
+            self.cloud.detach(volume, attachment, self.b)
+            self.cloud.attach(volume, c)
+        self.cloud.deliver_late()
+        self.pass_time(1.0, self.a)
+
+    def test_a_node_that_is_dead_is_asked_by_one_at_a_time(self) -> None:
+        """However many need its answer: others have work for the threads."""
+        asked = []
+        for count in (FEW, MANY):
+            self.lend(count)
+            self.b.lose_power()
+            self.cloud.calls.clear()
+            self.pass_time(60.0, self.a)
+            asked.append(sum(
+                (call.node, call.method) == (self.a.name, 'Show')
+                for call in self.cloud.calls))
+        self.assertLess(0, asked[0])
+        self.assertEqual(*asked)
 
 
 class UrgentTest(migration.MigrationTestCase):

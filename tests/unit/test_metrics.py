@@ -27,6 +27,7 @@ from tests.unit import base
 from tests.unit import migration
 from tests.unit.fake import cloud
 from tests.unit.fake import ports
+from tests.unit.relocation import test_cut
 
 Labels = frozenset[tuple[str, str]]
 
@@ -96,6 +97,16 @@ class HydrationTest(base.CloudTestCase):
             self.assertEqual(
                 {role: 1.0}, {dict(of)['role']: count for of, count
                               in found['lvs'].items() if count})
+
+    def test_what_waits_for_its_lender_here_is_no_hydration(self) -> None:
+        """Nothing of it arrives before its turn, and nothing is wrong."""
+        of = self.hydrating()
+        test_cut.cut_volume(self.b, self.volume)
+        lv = self.cloud.row(self.volume).lv
+        self.assertNotEqual(dict(of)['lv'], lv)
+        found = scrape(self.b)
+        for name in 'hydration_copied_bytes', 'lender_path_up':
+            self.assertEqual({of}, set(found[name]), name)
 
     def test_nothing_is_told_of_volumes_at_rest(self) -> None:
         """Their number is no number of series."""

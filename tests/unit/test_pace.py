@@ -8,6 +8,7 @@ import threading
 import typing
 from unittest import mock
 
+from cinder_dmclone.courses import CALM
 from cinder_dmclone.courses import Course
 from cinder_dmclone.courses import Progress
 from cinder_dmclone.host.dm import device
@@ -104,14 +105,14 @@ class PaceTest(base.CloudTestCase):
         self.pace = pace.Pace(host, self.cloud.clock)
         self.followed()
         before = self.pace._clones[name].widths
-        self.assertEqual([(-1, False)], [
-            (course.requests, course.busy) for course in self.courses])
-        came = Progress(name, 0.0, 0, 1.0, 0, 7, True)
+        self.assertEqual([(-1, CALM)], [
+            (course.requests, course.calm) for course in self.courses])
+        came = Progress(name, 0.0, 0, 1.0, 0, 7, 0.25)
         self.guided(self.pace, came)
         self.followed()
         after = self.pace._clones[name].widths
-        self.assertEqual([(7, True)], [
-            (course.requests, course.busy) for course in self.courses])
+        self.assertEqual([(7, 0.25)], [
+            (course.requests, course.calm) for course in self.courses])
         assert before and after
         self.assertEqual(2 * before.work, after.work)
 
@@ -175,11 +176,11 @@ class DoorTest(base.TestCase):
     def test_all_at_once(self) -> None:
         """One call of what runs as root, however many there are."""
         course = Course('a', (4, 2), (2, 1), True)  # type: ignore[arg-type]
-        came = ('a', 0.0, 0, 1.0, 5, 7, True)
+        came = ('a', 0.0, 0, 1.0, 5, 7, 0.25)
         with mock.patch.object(device, 'hydration') as root:
             root.keep_going.return_value = 0.1, (came,)
             self.assertEqual(
                 (0.1, (Progress(*came),)),
                 device.DeviceMapper().keep_going([course], 1.0))
         root.keep_going.assert_called_once_with(
-            (('a', (4, 2), (2, 1), True, -1, False),), 1.0)
+            (('a', (4, 2), (2, 1), True, -1, CALM),), 1.0)

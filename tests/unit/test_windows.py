@@ -6,6 +6,7 @@ from __future__ import annotations
 import unittest
 
 from cinder_dmclone.courses import Course
+from cinder_dmclone.courses import CALM
 from cinder_dmclone.courses import Progress
 from cinder_dmclone.courses import Window
 from cinder_dmclone.reconcile import windows
@@ -40,8 +41,8 @@ class WindowsTest(unittest.TestCase):
             rate = window.threshold * REGION / latency
             copied = int(rate / REGION)
             widths = widths.after(
-                Progress('a', 0.0, 0, 1.0, copied, 1, True) if busy
-                else Progress('a', 1.0, copied, 0.0, 0, 1, False),
+                Progress('a', 0.0, 0, 1.0, copied, 1, 0.0) if busy
+                else Progress('a', 1.0, copied, 0.0, 0, 1, CALM),
                 REGION, asked, MOST)
         return rate / MIB
 
@@ -65,7 +66,7 @@ class WindowsTest(unittest.TestCase):
 
     def test_what_met_io_each_time_tries_with_more(self) -> None:
         widths = Widths.first(rates(50, 0), MOST)
-        after = widths.after(Progress('a', 0.0, 0, 1.0, 0, 1, True), REGION,
+        after = widths.after(Progress('a', 0.0, 0, 1.0, 0, 1, 0.0), REGION,
                              rates(50, 0), MOST)
         self.assertEqual(2 * widths.work, after.work)
 
@@ -80,21 +81,21 @@ class WindowsTest(unittest.TestCase):
         """A region at a time, however low."""
         widths = Widths.first(rates(0, 1), MOST)
         for _ in range(30):
-            widths = widths.after(Progress('a', 1.0, 4096, 0.0, 0, 1, False),
+            widths = widths.after(Progress('a', 1.0, 4096, 0.0, 0, 1, CALM),
                                   REGION, rates(0, 1), MOST)
         self.assertEqual(Window(1, 1),
                          self.course(widths, rates(0, 1)).rest)
 
     def test_without_the_ceiling_all_is_allowed_again(self) -> None:
         low = Widths(REGION, REGION)
-        found = low.after(Progress('a', 1.0, 1, 0.0, 0, 1, False), REGION,
+        found = low.after(Progress('a', 1.0, 1, 0.0, 0, 1, CALM), REGION,
                           rates(50, 0), MOST)
         self.assertEqual(Widths(MOST, windows.LEAST), found)
 
     def test_too_short_a_time_says_nothing(self) -> None:
         widths = Widths.first(rates(50, 100), MOST)
         self.assertEqual(widths, widths.after(
-            Progress('a', 0.1, 0, 0.1, 0, 1, True), REGION, rates(50, 100),
+            Progress('a', 0.1, 0, 0.1, 0, 1, 0.0), REGION, rates(50, 100),
             MOST))
 
     def test_regions_larger_than_the_window(self) -> None:

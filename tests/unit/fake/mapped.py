@@ -61,7 +61,9 @@ class Mapped:
 
     @property
     def target(self) -> Target:
-        return self.table.segments[0].target
+        # One that never got a table answers with errors.
+        return (self.table.segments[0].target if self.table.segments
+                else table.Error())
 
     def queues(self, devnum: str) -> bool:
         """Whether I/O would wait for ever if this path went."""

@@ -78,9 +78,10 @@ class Mapper:
             self._node.complain(f'{name} has changed since it was seen')
         for devnum in mapped.devnums(new):
             self._check_target(name, devnum, readonly)
-        if found is None:
+        if found is None or not found.table.segments:
             self.mapped[name] = mapped.Mapped(
-                name, self._node.number(), new, readonly)
+                name, found.devnum if found else self._node.number(), new,
+                readonly)
             if new.has(table.Clone):
                 self._load_clone(self.mapped[name])
         elif (found.table, found.readonly) != (new, readonly):

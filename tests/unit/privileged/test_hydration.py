@@ -8,9 +8,11 @@ import tempfile
 import typing
 from unittest import mock
 
+from cinder_dmclone.courses import CALM
 from cinder_dmclone.courses import Progress
 from cinder_dmclone.privileged import dm_ioctl
 from cinder_dmclone.privileged import hydration
+from cinder_dmclone.reconcile import pace
 from tests.unit.privileged import test_dm
 
 NAME = test_dm.NAME
@@ -52,10 +54,10 @@ class HydrationTest(test_dm.Case):
         self.ioctl.tables[NAME] = STATUS % values
 
     def keep_going(self, seconds: float = 0.0, wake: bool = True,
-                   requests: int = 15, busy: bool = False
+                   requests: int = 15, calm: float = CALM
                    ) -> tuple[float, tuple[Progress, ...]]:
         return hydration.keep_going(
-            ((NAME, REST, WORK, wake, requests, busy),), seconds)
+            ((NAME, REST, WORK, wake, requests, calm),), seconds)
 
     def told(self) -> list[str]:
         found = [text for _, text in self.ioctl.messages]
@@ -84,27 +86,36 @@ class HydrationTest(test_dm.Case):
 
     def test_without_a_floor_it_is_left_to_the_kernel(self) -> None:
         self.status(3, *WORK)
-        self.keep_going(wake=False, busy=True)
+        self.keep_going(wake=False, calm=0.0)
         self.assertEqual([], self.told())
-        self.keep_going(wake=True, busy=True)
+        self.keep_going(wake=True, calm=0.0)
         self.assertEqual(['hydration_threshold 16'], self.told())
 
     def test_what_came_before_the_first_look_is_not_work(self) -> None:
         _, (found,) = self.keep_going(requests=-1)
-        self.assertEqual((15, False), (found.requests, found.busy))
+        self.assertEqual((15, False), (found.requests, found.calm < CALM))
 
     def test_a_while_without_io_is_rest(self) -> None:
         def then() -> None:
             self.status(int(self.now - 1000), *WORK)
         self.then = then
         then()
-        _, (found,) = self.keep_going(SECONDS, busy=True)
-        self.assertFalse(found.busy)
-        self.assertAlmostEqual(hydration.CALM, found.worked, delta=0.05)
-        self.assertAlmostEqual(SECONDS - hydration.CALM, found.rested,
+        _, (found,) = self.keep_going(SECONDS, calm=0.0)
+        self.assertGreaterEqual(found.calm, CALM)
+        self.assertAlmostEqual(CALM, found.worked, delta=0.05)
+        self.assertAlmostEqual(SECONDS - CALM, found.rested,
                                delta=0.2)
         # One arrived each second.
         self.assertEqual((1, 8), (found.work, found.rest))
+
+    def test_calm_goes_on_from_call_to_call(self) -> None:
+        """One call is no longer than what has to be calm."""
+        calm, rested = 0.0, 0.0
+        for _ in range(3):
+            _, (found,) = self.keep_going(pace.SECONDS, calm=calm)
+            calm, rested = found.calm, found.rested
+        self.assertGreater(calm, CALM)
+        self.assertGreater(rested, 0.9)
 
     def test_work_is_seen_at_the_next_look(self) -> None:
         def then() -> None:
@@ -112,14 +123,14 @@ class HydrationTest(test_dm.Case):
                 self.io(int(self.now * 100))
         self.then = then
         _, (found,) = self.keep_going(SECONDS)
-        self.assertTrue(found.busy)
+        self.assertLess(found.calm, CALM)
         self.assertAlmostEqual(SECONDS / 2, found.worked, delta=0.2)
 
     def test_a_hand_is_left_alone(self) -> None:
         """A kernel takes a batch size of 0 for 1."""
         for window in (0, 4), (1, 0), (0, 0):
             self.status(3, *window)
-            _, (found,) = self.keep_going(SECONDS, busy=True)
+            _, (found,) = self.keep_going(SECONDS, calm=0.0)
             # Nothing follows from what it has done meanwhile.
             self.assertEqual((0, 0), (found.worked, found.rested))
         self.assertEqual([], self.told())

@@ -302,9 +302,10 @@ class HostConfigurationTest(test_dm.Case):
 
     def setUp(self) -> None:
         super().setUp()
-        for function in (lvm._host_filter, lvm._no_autoactivation):
-            function.cache_clear()
-            self.addCleanup(function.cache_clear)
+        lvm._read_filter.cache_clear()
+        lvm._no_autoactivation.cache_clear()
+        self.addCleanup(lvm._read_filter.cache_clear)
+        self.addCleanup(lvm._no_autoactivation.cache_clear)
         folder = self.enterContext(tempfile.TemporaryDirectory())
         self.sys = pathlib.Path(folder)
         self.enterContext(mock.patch.object(lvm, 'SYS_BLOCK', self.sys))
@@ -330,10 +331,28 @@ class HostConfigurationTest(test_dm.Case):
             f'devices/filter=["{lvm._REJECT}", "a|^/dev/sda$|", "r|.*|"]',
             lvm._filter())
 
+    def test_another_filter_holds_at_once(self) -> None:
+        """An operator has added a disk, and edits the file in steps."""
+        conf = self.sys / 'lvm.conf'
+        self.enterContext(mock.patch.object(lvm, 'CONFIGURATION', (
+            conf, self.sys / 'lvmlocal.conf')))
+        for number, (answer, found) in enumerate((
+                ('filter=["a|b|"]', ', "a|b|"'),
+                ('filter=["a|bc|"]', ', "a|bc|"'),
+                (exceptions.CommandFailed('Parse error'), ''),
+                ('filter=["a|d|"]', ', "a|d|"'))):
+            # The last is understood with no change of the file.
+            if number < 3:
+                conf.write_text('x' * number)
+            self.run_.side_effect = [answer]
+            for _ in range(2 if found else 1):
+                self.assertEqual(f'devices/filter=["{lvm._REJECT}"{found}]',
+                                 lvm._filter())
+
     def test_an_accept_all_is_dropped(self) -> None:
         for text in ('filter=["r|/dev/sdb|","a|.*|"]',
                      'filter=["r|/dev/sdb|","a/.*/"]'):
-            lvm._host_filter.cache_clear()
+            lvm._read_filter.cache_clear()
             self.run_.return_value = text
             self.assertEqual(
                 f'devices/filter=["{lvm._REJECT}", "r|/dev/sdb|"]',

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
@@ -114,10 +116,25 @@ class GateTest(migration.MigrationTestCase):
 
     def test_a_write_before_the_attachment_is_complete(self) -> None:
         """H2: luksFormat on a disk that could not be read, not a server."""
+        self.rejected()
+
+    def test_the_service_is_killed_while_it_rejects(self) -> None:
+        """The server's own write waits all the same."""
+        def kill(call: ports.Call) -> None:
+            if 'fail_if_no_path' in call.arguments:
+                self.cloud.after = lambda call: None
+                self.b.kill()
+        self.cloud.after = kill
+        self.rejected()
+
+    def rejected(self) -> None:
         attachment = self.cloud.db.attachment(self.volume)
         path = self.cloud.connect(self.volume, attachment, self.b)
         self.held(self.b, path)
-        self.event(self.b, path)
+        with contextlib.suppress(ports.Killed):
+            self.event(self.b, path)
+        self.cloud.restart()
+        self.cloud.settle()
         hold, = (found for name, found in self.b.mapper.mapped.items()
                  if '-hold-' in name)
         self.assertFalse(hold.waiting)

@@ -8,11 +8,13 @@ import typing
 import uuid
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.host.dm import table
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import migrate
 from tests.unit import base
+from tests.unit.fake import mapped
 from tests.unit.fake import ports
 
 Fate = ports.Fate
@@ -107,6 +109,28 @@ class MoveTest(base.CloudTestCase):
         self.assertIn(path.rpartition('/')[2], self.b.mapper.mapped)
         self.assertFalse(clone.discards)
         self.assert_no_complaints()
+
+    def test_a_clone_that_was_half_made_is_made(self) -> None:
+        """dmsetup ended between the device and its table."""
+        _, path = self.relocated()
+        self.b.lose_power()
+        self.halved = 2
+
+        def halve(call: ports.Call) -> None:
+            if call.method != 'apply' or '-clone-' not in call.arguments[0]:
+                return
+            if self.halved:
+                self.halved -= 1
+                name = call.arguments[0]
+                self.b.mapper.mapped[name] = mapped.Mapped(
+                    name, self.b.number(), table.Table(()), False)
+                raise exceptions.CommandTimeout(command='dmsetup', seconds=10)
+        self.cloud.before = halve
+        self.cloud.restart()
+        self.cloud.settle()
+        self.assertEqual(0, self.halved)
+        self.assert_data(self.b, path)
+        self.assert_settled()
 
     def test_two_volumes_in_opposite_directions(self) -> None:
         other = self.cloud.create(self.b)

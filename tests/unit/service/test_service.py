@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 import typing
 from unittest import mock
@@ -126,10 +127,24 @@ class CreateTest(base.CloudTestCase):
         self.assertRaises(exceptions.CommandTimeout, self.create)
         self.assertEqual(found, self.a.group.volumes)
 
+    def made_late(self, call: ports.Call) -> None:
+        """LVM makes an LV, and is killed before it says so."""
+        if (call.port, call.method) == ('group', 'create'):
+            raise exceptions.CommandTimeout(command='lvm', seconds=30)
+
+    def test_nothing_is_left_of_what_lvm_was_killed_for(self) -> None:
+        found = dict(self.a.group.volumes)
+        self.cloud.after = self.made_late
+        self.assertRaises(exceptions.CommandTimeout, self.create)
+        self.assertEqual(found, self.a.group.volumes)
+
     def test_a_volume_that_exists_is_kept(self) -> None:
         volume = self.create()
-        self.assertRaises(exceptions.CommandFailed, volumes.create,
-                          self.a.service, volume, volume, 1)
+        again = functools.partial(volumes.create, self.a.service, volume,
+                                  LvUuid(volume), 1)
+        self.assertRaises(exceptions.CommandFailed, again)
+        self.cloud.before = self.made_late
+        self.assertRaises(exceptions.CommandTimeout, again)
         self.assertIn(names.data_lv(LvUuid(volume)), self.a.group.volumes)
 
 

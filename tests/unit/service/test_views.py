@@ -17,6 +17,7 @@ from cinder_dmclone.service import views
 from cinder_dmclone.service import volumes
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import teardown
 from cinder_dmclone import units
 from tests.unit import base
@@ -257,6 +258,8 @@ class SnapshotTest(ViewTestCase):
             (lambda: views.connect(self.b.service, SnapshotId('x'), OUTSIDE),
              'no such snapshot'),
             (lambda: self._asked_while_written(snapshot), 'still written'),
+            (lambda: self._asked_while_overwritten(snapshot),
+             'may be overwritten in part'),
             (lambda: self._asked_while_deleted(snapshot), 'being deleted'))
         for call, reason in cases:
             with self.subTest(reason), self.assertRaisesRegex(
@@ -273,6 +276,16 @@ class SnapshotTest(ViewTestCase):
             self.ask_for(snapshot, OUTSIDE)
         finally:
             host.dm.remove(str(name))
+
+    def _asked_while_overwritten(self, snapshot: SnapshotId) -> None:
+        """The database was restored to before it was deleted."""
+        name = names.data_lv(self.lv)
+        tag = lv_tags.print_tag(lv_tags.ErasedTag(self.volume))
+        self.a.group.retag(name, add=[tag])
+        try:
+            self.ask_for(snapshot, OUTSIDE)
+        finally:
+            self.a.group.retag(name, remove=[tag])
 
     def _asked_while_deleted(self, snapshot: SnapshotId) -> None:
         self.cloud.db.update_snapshot(snapshot, status='deleting')
