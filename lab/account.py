@@ -96,8 +96,8 @@ def _accounted(lab: Lab, found: collections.Counter[str]) -> Iterator[None]:
     for node in lab.nodes:
         text = node.run(['base64', _FILE]).stdout
         ran = programs(base64.b64decode(text))
-        # What switched it on; what switches it off ends after that.
-        ran['python3'] -= 1
+        # What switched it on, and off.
+        ran['python3'] -= 2
         ran.pop(_OWN, None)
         found.update(+ran)
 

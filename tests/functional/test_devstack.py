@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import tempfile
 from collections.abc import Callable
 
@@ -34,10 +35,11 @@ class DevstackTest(base.FunctionalTest):
 
     def left_of(self, lv: str) -> Callable[[], int]:
         """How many bytes are not zero now where an LV of node 2 is."""
-        disk, first, last, start, extent = self.node2.run(
-            'lvs --noheadings --nosuffix --units b --separator " " '
-            '-o seg_pe_ranges,pe_start,vg_extent_size '
-            f'{lv} | tr ":-" "  "').stdout.split()
+        options = '--noheadings --nosuffix --units b -o'
+        disk, first, last, extent = re.split('[ :-]+', self.node2.run(
+            f'lvs {options} seg_pe_ranges,vg_extent_size {lv}'
+            ).stdout.strip())
+        start = self.node2.run(f'pvs {options} pe_start {disk}').stdout
         skip = int(start) + int(first) * int(extent)
         count = (int(last) - int(first) + 1) * int(extent)
 
