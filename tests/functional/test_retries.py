@@ -74,7 +74,8 @@ class RetriesTest(base.FunctionalTest):
     def test_a_login_that_is_interrupted(self) -> None:
         volume, image = self.filled(self.node1)
         with self.node1.popen(['python3', '-c', _INTERRUPT]) as interrupter:
-            self.wait('the interrupter', interrupter.output)
+            self.wait('the interrupter', lambda: (
+                interrupter.poll() or interrupter.output()))
             at = self.attach(volume, self.node2)
             self.assertEqual(0, interrupter.wait().code)
         self.assert_holds(image, at)
