@@ -9,7 +9,7 @@ from typing import Any
 from lab import figures
 from lab.figures import Aim, Figure
 from lab.lab import Lab
-from lab.measure import Bench
+from lab.measure import Bench, undisturbed
 from lab.node import Size
 
 # Of the volumes, in GiB; what is on disk of them is what was written, hardly
@@ -35,7 +35,8 @@ def measure(lab: Lab, times: int, quick: bool,
         # What is first changes from round to round.
         for gib in sizes[::-1] if number % 2 else sizes:
             say(f'{gib} GiB, {number + 1} of {times}')
-            births.run(gib)
+            with undisturbed(lab):
+                births.run(gib)
     return made_of(births.samples, *map(_called, sizes))
 
 
@@ -59,8 +60,9 @@ class Births:
             return made
 
         def born(what: str, **source: Any) -> None:
-            lab.delete_volume(timed(
-                what, lambda: lab.create_volume(gib, 1, **source)))
+            with undisturbed(lab):
+                lab.delete_volume(timed(
+                    what, lambda: lab.create_volume(gib, 1, **source)))
 
         volume = lab.create_volume(gib, node=1)
         snapshot = timed(SNAPSHOT, lambda: lab.create_snapshot(volume))

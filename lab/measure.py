@@ -227,15 +227,16 @@ class Bench:
         samples: dict[str, list[float]] = {name: [] for name in names}
         for _ in range(times):
             for name, size in zip(names, sizes):
-                volume = self._lab.create_volume(size, node=1)
-                attachment = self._lab.reserve(volume)
-                begin = time.monotonic()
-                at = self._lab.connected(attachment, volume, 2)
-                samples[name].append(time.monotonic() - begin)
-                self._lab.complete(attachment)
-                self._message(at, 'disable_hydration')
-                self.detach(at)
-                self._lab.delete_volume(volume)
+                with undisturbed(self._lab):
+                    volume = self._lab.create_volume(size, node=1)
+                    attachment = self._lab.reserve(volume)
+                    begin = time.monotonic()
+                    at = self._lab.connected(attachment, volume, 2)
+                    samples[name].append(time.monotonic() - begin)
+                    self._lab.complete(attachment)
+                    self._message(at, 'disable_hydration')
+                    self.detach(at)
+                    self._lab.delete_volume(volume)
         return figures.ratio('attach elsewhere, large by small', names[1],
                              names[0], samples, 's', Aim(1.1, most=True))
 
@@ -272,6 +273,19 @@ class Bench:
 
 
 @contextlib.contextmanager
+def undisturbed(lab: Lab) -> Iterator[None]:
+    """Wait until all is gone that was made meanwhile, and deleted.
+
+    Removals take LVM's time, which is then not that of what is measured next.
+    """
+    def there() -> list[set[str]]:
+        return [set(look.volumes(node)) for node in lab.nodes]
+    before = there()
+    yield
+    wait_for('the end of deletions', lambda: there() == before, 600, 0.5)
+
+
+@contextlib.contextmanager
 def scratch(node: LabNode, count: int = 1) -> Iterator[list[str]]:
     """Paths of LVs of a GiB that a node has for a while."""
     names = [f'{look.GROUP}/{_SCRATCH}-{number}' for number in range(count)]
@@ -292,13 +306,14 @@ def source_disk(at: AttachedVolume) -> str:
     return f'/dev/block/{match[1]}'
 
 
-def copying(node: LabNode, *clones: str, begin: bool = False) -> float:
+def copying(node: LabNode, *clones: str, begin: bool = False,
+            seconds: float = WINDOW) -> float:
     """MiB/s that clones copy now, together; ``begin`` lets them, first."""
     first = ''.join(f'dmsetup message {clone} 0 enable_hydration; '
                     for clone in clones if begin)
     looks = ''.join(f'dmsetup status --noflush {clone}; ' for clone in clones)
     out = node.run(f'look() {{ {looks}date +%s.%N; }}; look; {first}'
-                   f'sleep {WINDOW}; look').stdout.splitlines()
+                   f'sleep {seconds:g}; look').stdout.splitlines()
     middle = len(out) // 2
     done = 0
     for before, after in zip(map(clone_status, out[:middle - 1]),
