@@ -29,6 +29,10 @@ LOADS = {
 # many MiB a second as its floor.
 ALONE = 'alone'
 FLOORS = {'floor 10': 10, 'floor 50': 50}
+_RATE_LIMITS = ('the kernel, which begins a copy only while no write is under '
+                'way')
+_LATE_LIMITS = ('copies that a write meets and waits for; the least takes as '
+                'long as several writes')
 
 
 def measure(bench: Bench, lab: Lab, times: int) -> list[Figure]:
@@ -83,7 +87,8 @@ def _figures(load: str, way: str, rates: dict[str, list[float]],
         Figure(f'hydration beside {load}, {way}', rate, 'MiB/s',
                f'by the kernel alone {alone} MiB/s; least '
                f'{figures.number(min(rates[way]))}', Aim(FLOORS[way]),
-               {key: rates[key] for key in (way, ALONE)}),
+               {key: rates[key] for key in (way, ALONE)},
+               limits=_RATE_LIMITS),
         figures.ratio(f'99 % of {load} within, {way}', way, ALONE,
                       {key: late[key] for key in (way, ALONE)}, 'ms',
-                      Aim(2, most=True))]
+                      Aim(2, most=True), _LATE_LIMITS)]

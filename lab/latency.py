@@ -33,9 +33,9 @@ _BEFORE, _BEHIND, _TICK = 3.0, 1.0, 0.001
 _LOG = '/var/tmp/bench-latency'
 _REST = 'at rest'
 # In ms; what no server may notice.
-_AIMS = {'attach': Aim(300, most=True), 'swap': Aim(100, most=True),
+_AIMS = {'attach': Aim(100, most=True), 'swap': Aim(20, most=True),
          'snapshot': Aim(100, most=True),
-         'swap of the cut': Aim(100, most=True)}
+         'swap of the cut': Aim(20, most=True)}
 _LIMITS = {
     'attach': 'the control plane, which the first write on the new node waits '
               'for',
