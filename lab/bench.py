@@ -13,8 +13,8 @@ from typing import Any
 
 from lab import (account, births, block_migration, busy, chart, crowd, entry,
                  exposure, figures, held, holes, hydrating, install, kernel,
-                 latency, model, peers, places, predecessor, profile, races,
-                 races_table, scheduling, together, virtualenv, writers)
+                 latency, model, parts, peers, places, predecessor, profile,
+                 races, races_table, scheduling, together, virtualenv, writers)
 from lab.account import Cost
 from lab.figures import Aim, Figure
 from lab.lab import Lab
@@ -70,6 +70,8 @@ APART = {
                    model.measure, lab=model.LAB),
     'latency': Apart('writes of a server while its volume moves',
                      latency.measure, latency.draw),
+    'parts': Apart('where the time goes that a server waits for the control '
+                   'plane', parts.measure, lab=parts.LAB),
     'block-migration': Apart("live migration beside that of a server on a "
                              "disk of Nova's own", block_migration.measure,
                              lab=block_migration.LAB),

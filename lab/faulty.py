@@ -31,6 +31,9 @@ from cinder_dmclone.world import World
 FAULT = '/run/cinder/dmclone-fault'
 FREEZE = '/run/cinder/dmclone-freeze'
 HOLD = '/run/cinder/dmclone-hold'
+# What TimedDriver writes: when each call began, how many seconds it took, and
+# which one it was.
+TIMES = '/run/cinder/dmclone-times'
 
 HOST_PORTS = ('group', 'meta_group', 'dm', 'targets', 'initiator')
 PORTS = ('rows', 'peers')
@@ -83,10 +86,11 @@ def _stand_still(segment: table.Segment) -> table.Segment:
         target, core={**target.core, 'hydration_threshold': 0}))
 
 
-def _wrapped(real: typing.Any, names: tuple[str, ...]) -> typing.Any:
-    """These ports, with fault points."""
+def _wrapped(real: typing.Any, names: tuple[str, ...],
+             port: type[_Port] | None = None) -> typing.Any:
+    """These ports, with fault points or what else is to be in their place."""
     return dataclasses.replace(real, **{
-        name: _Port(name, getattr(real, name)) for name in names})
+        name: (port or _Port)(name, getattr(real, name)) for name in names})
 
 
 class _Port:
@@ -102,13 +106,18 @@ class _Port:
             return value
 
         def call(*args: typing.Any, **kwargs: typing.Any) -> typing.Any:
-            point = f'{self._name}.{_verb(attribute, args)}'
-            printed = f'{args} {kwargs}'
-            _pass(f'{point}:before', printed)
-            result = value(*args, **kwargs)
-            _pass(f'{point}:after', printed)
-            return result
+            return self._call(f'{self._name}.{_verb(attribute, args)}', value,
+                              args, kwargs)
         return call
+
+    def _call(self, name: str, value: typing.Callable[..., typing.Any],
+              args: tuple[typing.Any, ...],
+              kwargs: dict[str, typing.Any]) -> typing.Any:
+        printed = f'{args} {kwargs}'
+        _pass(f'{name}:before', printed)
+        result = value(*args, **kwargs)
+        _pass(f'{name}:after', printed)
+        return result
 
 
 def _verb(attribute: str, args: tuple[typing.Any, ...]) -> str:
@@ -140,6 +149,30 @@ def _armed(file: str, point: str, arguments: str) -> bool:
         return False
     name, when, *text = wanted.split(':', 2)
     return f'{name}:{when}' == point and all(t in arguments for t in text)
+
+
+class TimedDriver(driver.DMCloneVolumeDriver):
+    """The product's driver, which notes what each of its calls takes."""
+
+    def make_world(self) -> World:
+        real = super().make_world()
+        return _wrapped(dataclasses.replace(
+            real, host=_wrapped(real.host, HOST_PORTS, _TimedPort)),
+            PORTS, _TimedPort)
+
+
+class _TimedPort(_Port):
+
+    def _call(self, name: str, value: typing.Callable[..., typing.Any],
+              args: tuple[typing.Any, ...],
+              kwargs: dict[str, typing.Any]) -> typing.Any:
+        began, begin = time.time(), time.monotonic()
+        try:
+            return value(*args, **kwargs)
+        finally:
+            took = time.monotonic() - begin
+            with open(TIMES, 'a', encoding='utf-8') as times:
+                times.write(f'{began:.6f} {took:.6f} {name}\n')
 
 
 def _forget(*groups: typing.Any) -> None:

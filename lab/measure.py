@@ -38,14 +38,13 @@ done
 '''
 _FIRST_LIMITS = ('changing tables on both nodes, each with a wait for what '
                  'is under way, and the messages about it')
-# How long one write takes, in ms.
 _WRITE = '''
 import mmap, os, sys, time
 block = mmap.mmap(-1, 4096)
 device = os.open(sys.argv[1], os.O_WRONLY | os.O_DIRECT)
-begin = time.monotonic()
+began, begin = time.time(), time.monotonic()
 os.pwrite(device, block, 0)
-print((time.monotonic() - begin) * 1000)
+print(began, time.monotonic() - begin)
 '''
 
 
@@ -64,10 +63,11 @@ class Bench:
     def attach(self, volume: str, number: int,
                server: str | None = None) -> AttachedVolume:
         """Attach a volume on a node (from 1)."""
-        return self._noted(self._lab.attach_volume(
+        return self.note(self._lab.attach_volume(
             volume, number, self._lab.reserve(volume, server)))
 
-    def _noted(self, at: AttachedVolume) -> AttachedVolume:
+    def note(self, at: AttachedVolume) -> AttachedVolume:
+        """Remember a volume's LV, which settle() expects to go or to stay."""
         self._copies.setdefault(at.volume, {at.volume}).add(at.lv)
         return at
 
@@ -249,16 +249,9 @@ class Bench:
         volume = self._lab.create_volume(1, node=1)
         at = self.attach(volume, 1, server)
         for number in range(times):
-            with at.node.hold(at.path):
-                there = self._noted(self._lab.attach_at_once(
-                    volume, 2 - number % 2, server))
-                self._lab.complete(there.id)
-                with there.node.hold(there.path):
-                    for name in samples:
-                        samples[name].append(self._write(there))
-            self._lab.detach_volume(at.id)
-            at = there
-            self.settle(at)
+            with self.migrated(at, 2 - number % 2, server) as at:
+                for name in samples:
+                    samples[name].append(1000 * self.timed_write(at)[1])
         self.detach(at)
         self._lab.delete_volume(volume)
         first, following = map(statistics.median, samples.values())
@@ -268,8 +261,27 @@ class Bench:
                       Aim(100, most=True), samples,
                       limits=_FIRST_LIMITS)
 
-    def _write(self, at: AttachedVolume) -> float:
-        return float(at.node.run(['python3', '-c', _WRITE, at.path]).stdout)
+    @contextlib.contextmanager
+    def migrated(self, at: AttachedVolume, number: int,
+                 server: str) -> Iterator[AttachedVolume]:
+        """The volume of a server that has come to a node, and not written.
+
+        It has to write meanwhile; afterwards it has its volume there alone.
+        """
+        with at.node.hold(at.path):
+            there = self.note(self._lab.attach_at_once(
+                at.volume, number, server))
+            self._lab.complete(there.id)
+            with there.node.hold(there.path):
+                yield there
+        self._lab.detach_volume(at.id)
+        self.settle(there)
+
+    def timed_write(self, at: AttachedVolume) -> tuple[float, float]:
+        """When one write began, by the clock, and how many seconds it took."""
+        began, took = at.node.run(
+            ['python3', '-c', _WRITE, at.path]).stdout.split()
+        return float(began), float(took)
 
 
 @contextlib.contextmanager
