@@ -40,7 +40,7 @@ def measure(bench: Bench, lab: Lab, times: int) -> list[Figure]:
     ways = [ALONE, *FLOORS]
     rates: dict[str, dict[str, list[float]]] = {
         load: {way: [] for way in ways} for load in LOADS}
-    late: dict[str, dict[str, list[float]]] = {
+    took: dict[str, dict[str, list[Load]]] = {
         load: {way: [] for way in ways} for load in LOADS}
     volume, at = bench.filled(12)
     for number in range(times):
@@ -53,12 +53,12 @@ def measure(bench: Bench, lab: Lab, times: int) -> list[Figure]:
             for way in ways[turn:] + ways[:turn]:
                 rate, found = _beside(bench, lab, at, load, way)
                 rates[load][way].append(rate)
-                late[load][way].append(found.late)
+                took[load][way].append(found)
         bench.settle(at)
     bench.detach(at)
     lab.delete_volume(volume)
     return [figure for load in LOADS for way in FLOORS
-            for figure in _figures(load, way, rates[load], late[load])]
+            for figure in _figures(load, way, rates[load], took[load])]
 
 
 def _beside(bench: Bench, lab: Lab, at: AttachedVolume, load: str,
@@ -80,7 +80,7 @@ def _beside(bench: Bench, lab: Lab, at: AttachedVolume, load: str,
 
 
 def _figures(load: str, way: str, rates: dict[str, list[float]],
-             late: dict[str, list[float]]) -> list[Figure]:
+             took: dict[str, list[Load]]) -> list[Figure]:
     rate = statistics.median(rates[way])
     alone = figures.number(statistics.median(rates[ALONE]))
     return [
@@ -89,6 +89,10 @@ def _figures(load: str, way: str, rates: dict[str, list[float]],
                f'{figures.number(min(rates[way]))}', Aim(FLOORS[way]),
                {key: rates[key] for key in (way, ALONE)},
                limits=_RATE_LIMITS),
+        figures.ratio(f'half of {load} within, {way}', way, ALONE,
+                      {key: [one.typical for one in took[key]]
+                       for key in (way, ALONE)}, 'ms'),
         figures.ratio(f'99 % of {load} within, {way}', way, ALONE,
-                      {key: late[key] for key in (way, ALONE)}, 'ms',
+                      {key: [one.late for one in took[key]]
+                       for key in (way, ALONE)}, 'ms',
                       Aim(2, most=True), _LATE_LIMITS)]
