@@ -49,11 +49,13 @@ _TROUBLE = re.compile(r' (WARNING|ERROR|CRITICAL) (?!oslo.privsep)')
 
 @functools.cache
 def lab(volatile: bool = False, driver: str = FAULTY_DRIVER,
-        nodes: int = 2, metadata: bool = False) -> Lab:
-    """The lab of this process; every other node of it runs on eventlet.
+        nodes: int = 2, metadata: bool = False,
+        native: tuple[int, ...] = NATIVE) -> Lab:
+    """The lab of this process.
 
     :param volatile: its disks lose what was not flushed, see lab.disk
     :param metadata: that of clones has a disk of its own
+    :param native: numbers of the nodes that do not run on eventlet
     """
     if _GIVEN:
         found = Lab.attach(_GIVEN)
@@ -61,7 +63,7 @@ def lab(volatile: bool = False, driver: str = FAULTY_DRIVER,
         kind = 'power' if volatile else 'functional'
         group = {'dmclone_metadata_volume_group': META_GROUP}
         found = start(lambda number: Lab(
-            f'{kind}-{number}', nodes, driver=driver, native=NATIVE,
+            f'{kind}-{number}', nodes, driver=driver, native=native,
             size=Size(volatile=volatile, metadata=metadata),
             backend={'volume_clear': 'none', 'lab_gib': gib(volatile),
                      **(group if metadata else {})},

@@ -60,8 +60,7 @@ def lab() -> Lab:
                              'cryptsetup-bin', 'genisoimage'])
     found = environment.start(lambda number: Lab(
         f'tempest-nova-{number}', nodes=2, nova=True, driver=FAULTY_DRIVER,
-        # On native threads the second image that a service of Cinder 29
-        # fetches hangs (eventlet's tpool in cinder/image/image_utils.py).
+        # On native threads images hang, see tests/tempest/test_upstream.py.
         size=_SIZE,
         backend={'volume_clear': 'none', 'lab_gib': environment.gib()},
         default={'rpc_response_timeout': 100,
