@@ -159,8 +159,7 @@ def _name(load: int) -> str:
 def _line(load: int, windows: Sequence[Window], gib: int) -> Figure:
     seconds = [window.per_gib for window in windows]
     ended = sum(window.ended for window in windows)
-    words = [f'{figures.number(min(seconds))} to '
-             f'{figures.number(max(seconds))}, of {gib} GiB']
+    words = [f'{figures.span(seconds)}, of {gib} GiB']
     if ended < len(windows):
         words.append(f'{len(windows) - ended} of {len(windows)} {_NOT_ENDED}')
     if load:

@@ -49,9 +49,7 @@ class FaultyDriver(driver.DMCloneVolumeDriver):
     def make_world(self) -> World:
         self.configuration.append_config_values([GIB])
         units.GIB = self.configuration.lab_gib
-        real = super().make_world()
-        host = _wrapped(real.host, HOST_PORTS)
-        return _wrapped(dataclasses.replace(real, host=host), PORTS)
+        return _behind(_Port, super().make_world())
 
 
 class StillDriver(FaultyDriver):
@@ -86,11 +84,13 @@ def _stand_still(segment: table.Segment) -> table.Segment:
         target, core={**target.core, 'hydration_threshold': 0}))
 
 
-def _wrapped(real: typing.Any, names: tuple[str, ...],
-             port: type[_Port] | None = None) -> typing.Any:
-    """These ports, with fault points or what else is to be in their place."""
-    return dataclasses.replace(real, **{
-        name: (port or _Port)(name, getattr(real, name)) for name in names})
+def _behind(port: type[_Port], world: World) -> World:
+    """The world with a port of that kind before each of its own."""
+    def wrapped(real: typing.Any, names: tuple[str, ...]) -> typing.Any:
+        return dataclasses.replace(real, **{
+            name: port(name, getattr(real, name)) for name in names})
+    return typing.cast(World, wrapped(dataclasses.replace(
+        world, host=wrapped(world.host, HOST_PORTS)), PORTS))
 
 
 class _Port:
@@ -155,10 +155,7 @@ class TimedDriver(driver.DMCloneVolumeDriver):
     """The product's driver, which notes what each of its calls takes."""
 
     def make_world(self) -> World:
-        real = super().make_world()
-        return _wrapped(dataclasses.replace(
-            real, host=_wrapped(real.host, HOST_PORTS, _TimedPort)),
-            PORTS, _TimedPort)
+        return _behind(_TimedPort, super().make_world())
 
 
 class _TimedPort(_Port):

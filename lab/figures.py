@@ -59,8 +59,7 @@ class Figure:
     def spread(self) -> str:
         """The least and the greatest of its pairs, if there are several."""
         pairs = self.pairs()
-        return (f'{number(min(pairs))} to {number(max(pairs))}'
-                if len(pairs) > 1 else '')
+        return span(pairs) if len(pairs) > 1 else ''
 
     @property
     def missed(self) -> bool:
@@ -110,6 +109,11 @@ def ratio(name: str, above: str, below: str,
 def number(value: float) -> str:
     """Three digits are enough for a person."""
     return f'{value:.0f}' if abs(value) >= 100 else f'{value:.3g}'
+
+
+def span(values: Sequence[float]) -> str:
+    """The least and the greatest."""
+    return f'{number(min(values))} to {number(max(values))}'
 
 
 def table(figures: Sequence[Figure]) -> list[str]:

@@ -209,8 +209,7 @@ def made_of(rounds: Sequence[tuple[list[Write], dict[str, float]]]
         longest = [max(one) for one in took]
         found.append(Figure(
             f'longest write, {name}', statistics.median(longest), 'ms',
-            f'{figures.number(min(longest))} to '
-            f'{figures.number(max(longest))} ms', _AIMS.get(name),
+            f'{figures.span(longest)} ms', _AIMS.get(name),
             {'longest': longest}, limits=_LIMITS.get(name, '')))
         if name != _REST and len(took) == len(rounds):
             found.append(figures.ratio(

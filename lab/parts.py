@@ -159,7 +159,6 @@ def made_of(what: str, waits: Sequence[Wait], asks: str,
                    if middle[name] >= _LEAST * statistics.median(whole)),
                   key=lambda name: -middle[name])
     return [Figure(what, statistics.median(whole), 'ms',
-                   f'{figures.number(min(whole))} to '
-                   f'{figures.number(max(whole))}', samples={what: whole}),
+                   figures.span(whole), samples={what: whole}),
             *(Figure(f'  {name}', middle[name], 'ms',
                      samples={name: took[name]}) for name in told)]

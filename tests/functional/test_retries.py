@@ -13,20 +13,19 @@ from tests.functional import base
 # share a thread (iscsit_reset_np_thread, drivers/target/iscsi/iscsi_target.c).
 # A login takes some ms, so all but the signals has to be done before.
 _INTERRUPT = '''
-import os, pathlib, signal
+import os, signal, subprocess
 log = os.open('/dev/kmsg', os.O_RDONLY | os.O_NONBLOCK)
 os.lseek(log, 0, os.SEEK_END)
 print('interrupts', flush=True)
 threads = []
 while True:
     try:
-        for name in () if threads else pathlib.Path('/proc').glob('*/comm'):
-            if name.read_text() == 'iscsi_np\\n':
-                threads.append(int(name.parent.name))
+        threads = threads or subprocess.run(
+            ['pgrep', '-x', 'iscsi_np'], stdout=subprocess.PIPE).stdout.split()
         for thread in threads:
-            os.kill(thread, signal.SIGINT)
-    except OSError:
-        threads.clear()  # one has ended
+            os.kill(int(thread), signal.SIGINT)
+    except ProcessLookupError:
+        threads = []
     try:
         while b'Login negotiation failed' not in os.read(log, 8192):
             pass
