@@ -21,10 +21,10 @@ dmclone_opts = [
     cfg.StrOpt(
         'dmclone_metadata_volume_group',
         help='LVM volume group for the dm-clone metadata, a few MiB per '
-             'volume while it hydrates. A faster device than that of '
-             'volume_group speeds up the first writes to a volume that has '
-             'just moved. It must not lose acknowledged writes when the '
-             'power fails. Default: the same as volume_group.'),
+             'volume while it hydrates. On a faster device than that of '
+             'volume_group small durable writes to a volume that has just '
+             'moved may be faster. It must not lose acknowledged writes when '
+             'the power fails. Default: the same as volume_group.'),
     cfg.StrOpt(
         'dmclone_lvm_type', default='thick',
         choices=[
@@ -60,11 +60,11 @@ dmclone_opts = [
     cfg.IntOpt(
         'dmclone_hydration_floor_mib', default=50, min=0, max=100000,
         mutable=True,
-        help='How many MiB a second of a volume are copied at least while '
-             'its server does I/O all the time; when it pauses it is more. '
-             'The higher, the longer the server waits for some of its own '
-             'I/O meanwhile. 0: what the kernel copies by itself, which may '
-             'be nothing.'),
+        help='How many MiB a second of a volume are aimed at while its server '
+             'does I/O; when it pauses it is more. A server that always has '
+             'requests under way may get less, or nothing. The higher, the '
+             'longer the server waits for some of its own I/O meanwhile. 0: '
+             'what the kernel copies by itself, which may be nothing.'),
     cfg.IntOpt(
         'dmclone_hydration_ceiling_mib', default=0, min=0, max=100000,
         mutable=True,

@@ -124,8 +124,7 @@ function dmclone_configure_tempest {
     if [[ $CINDER_ENABLED_BACKENDS != dmclone:* ]]; then
         return
     fi
-    for feature in enable_volume_image_dep_tests extend_attached_volume \
-        manage_snapshot; do
+    for feature in extend_attached_volume manage_snapshot; do
         iniset "$TEMPEST_CONFIG" volume-feature-enabled $feature False
     done
     iniset "$TEMPEST_CONFIG" volume-feature-enabled manage_volume True

@@ -20,8 +20,8 @@ _COMMANDS = {
                 'boot, before nova-compute.',
     'adopt': 'Make a logical volume of this node the volume, or the snapshot, '
              'that its tags say it is, against the database, which is older, '
-             'was changed, or has another name of this node. Run it while '
-             'cinder-volume is stopped on all nodes that the volume was on.',
+             'was changed, or has another name of this node. Refused while '
+             'cinder-volume works here, or on a node that may have it, too.',
     'check': 'Tell what this node lacks, and what mends it, in one line '
              'each; change nothing. A line that begins with "note:" is about '
              'what only you can decide, and does not count.',
@@ -29,18 +29,19 @@ _COMMANDS = {
                   'keep what is on its disks; "activate" brings them up '
                   'again. Refused while anybody uses one, or cinder-volume '
                   'runs.',
-    'drain': 'Move each volume of this node that nobody uses to another '
-             'node, wait until none is read from here any more, and tell '
-             'what stays, and why. May be stopped and run again.',
+    'drain': 'Move each volume of this node that nobody uses, and each '
+             'snapshot, to other nodes, wait until none is read from here '
+             'any more, and tell what stays, and why. May be stopped and run '
+             'again.',
     'forget': 'Delete a logical volume of this node that the driver reports '
               'and keeps, because nobody misses it. Refused for one that a '
               'volume or a snapshot may need.',
     'give-up': 'Let reads fail of what has not arrived of a volume, because '
                'its lender is lost; they would wait for ever. Lists what that '
                'is. Refused while the lender answers.',
-    'list': 'Show each volume of the cloud that is on its way, from the '
-            'database alone: where it is, and what it waits for. Reads the '
-            'rows of all volumes once.',
+    'list': 'Show each volume and each snapshot of the cloud that is on its '
+            'way, from the database alone: where it is, and what it waits '
+            'for. Reads the rows of all volumes and snapshots once.',
     'metrics': 'Print what Prometheus is told of the backends of this node, '
                'or write it to a file. Asks no other node.',
     'move-snapshot': 'Copy a snapshot to another node, where it is as soon as '
@@ -98,7 +99,8 @@ def _parser() -> argparse.ArgumentParser:
                                  help='for programs')
     _add_yes(commands.choices['drain']).add_argument(
         '--parallel', type=number, default=2, metavar='N', help='so many '
-        'volumes are read from this node at a time, at most (2)')
+        'volumes and snapshots are read from this node at a time, at most '
+        '(2)')
     _add_decision(commands.choices['adopt'], 'LV', 'its UUID')
     _add_decision(commands.choices['forget'], 'LV', 'its UUID').add_argument(
         '--undo', action='store_true', help='keep one that was forgotten: a '
