@@ -58,7 +58,7 @@ class CannotUnmanage(DMCloneException):
                "Nothing was changed.")
 
 
-class NoRevert(DMCloneException):
+class CannotRevert(DMCloneException):
     message = ("Volume %(volume)s on %(node)s is not reverted to a "
                "snapshot: %(reason)s. It is as it was.")
 
@@ -229,7 +229,7 @@ class Hydrates(CannotServe):
     """It has not hydrated yet: that ends by itself."""
 
 
-class NoSnapshot(DMCloneException):
+class CannotSnapshot(DMCloneException):
     message = ("Volume %(volume)s on %(node)s is not made a snapshot: "
                "%(reason)s. Nothing was changed.")
 

@@ -302,8 +302,8 @@ class Revert(Purpose):
 
     def refusal(self, row: Row, peer: NodeName,
                 reason: str) -> exceptions.DMCloneException:
-        return exceptions.NoRevert(volume=row.id, node=row.node,
-                                   reason=reason)
+        return exceptions.CannotRevert(volume=row.id, node=row.node,
+                                       reason=reason)
 
 
 @dataclasses.dataclass(frozen=True)

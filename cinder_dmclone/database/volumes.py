@@ -257,7 +257,7 @@ class RowStore:
     def spare(self, row: rows.Row) -> rows.Row:
         """Let a volume be used again that was not reverted.
 
-        :raises RowChanged, NoRevert: if it is not being reverted any more
+        :raises RowChanged, CannotRevert: if it is not being reverted any more
         :raises DatabaseAway: if the outcome is not known
         """
         return self._swap(row, 'spare', {

@@ -44,8 +44,6 @@ Facts = observed.Facts
 
 # Those that a request does not run ahead of: what is open is settled first.
 SETTLING: set[Action] = set()
-# Those that end with an LV that goes.
-REMOVALS = frozenset((Action.RELEASE, Action.ERASE))
 
 _Function = typing.Callable[[World, Decision, Facts], None]
 _FUNCTIONS: dict[Action, _Function] = {}
@@ -79,8 +77,8 @@ def _row(known: Facts) -> rows.Row:
     return known.row
 
 
-@performs(Action.RESUME, settles=True)
-def _resume(world: World, decision: Decision, known: Facts) -> None:
+@performs(Action.ACTIVATE, settles=True)
+def _activate(world: World, decision: Decision, known: Facts) -> None:
     world.host.group.activate()
 
 
@@ -215,8 +213,8 @@ def _reject(world: World, decision: Decision, known: Facts) -> None:
     write_gate.reject(world.host, known.stack)
 
 
-@performs(Action.CUT, settles=True)
-def _cut(world: World, decision: Decision, known: Facts) -> None:
+@performs(Action.LEAD_OVER, settles=True)
+def _lead_over(world: World, decision: Decision, known: Facts) -> None:
     assert known.lender is not None
     joint.lead_over(world.host, known.stack, known.lender)
 
@@ -268,8 +266,8 @@ def _lend(world: World, decision: Decision, known: Facts) -> None:
 
 
 # The LV itself goes after it was erased, without the lock.
-@performs(Action.RELEASE, Action.ERASE)
-def _strip(world: World, decision: Decision, known: Facts) -> None:
+@performs(Action.ERASE)
+def _erase(world: World, decision: Decision, known: Facts) -> None:
     stack, source = known.stack, known.stack.tags.source
     if not stack.bare:
         teardown.strip(world.host, stack)

@@ -58,7 +58,8 @@ def for_request(facts: Facts) -> Decision:
 def _decide(facts: Facts) -> Decision:
     stack, row = facts.stack, facts.row
     if stack.suspended:
-        return Decision(Action.RESUME, 'LVM was interrupted in a change of it')
+        return Decision(
+            Action.ACTIVATE, 'LVM was interrupted in a change of it')
     if stack.unreadable:
         return Decision(Verdict.REPORT, stack.unreadable)
     if stack.data is None and not facts.home:

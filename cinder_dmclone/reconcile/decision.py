@@ -35,7 +35,7 @@ class Question(enum.Enum):
 class Action(enum.Enum):
     """What is done here. Each is idempotent and safe to repeat."""
 
-    RESUME = 'let I/O go on'
+    ACTIVATE = 'let I/O go on'
     WITHDRAW = 'take the offer back'
     REVOKE = 'forget a loan that has ended, or never came to be'
     DISCHARGE = 'write down where the volume went, in place of its loan'
@@ -55,12 +55,11 @@ class Action(enum.Enum):
     PAUSE = 'let reads through this copy fail until its lender is back'
     REARM = 'let the next write be reported'
     REJECT = 'answer a write with an error: no server can be here yet'
-    CUT = 'lead those over who still write what is frozen'
+    LEAD_OVER = 'lead those over who still write what is frozen'
     OPEN = 'open the gate of the front'
     FENCE = 'cut a server off that still has the front of a stale copy'
     CONSUMERS = 'make and drop consumer devices'
     LEND = 'export to the borrower'
-    RELEASE = 'delete the old copy'
     DISCARD = 'destroy a copy that will not be used'
     ERASE = 'delete an LV that nobody needs'
 

@@ -54,7 +54,7 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     if unpin:
         return unpin
     if facts.lagging:
-        return Decision(Action.CUT, 'the volume is this LV')
+        return Decision(Action.LEAD_OVER, 'the volume is this LV')
     if _gate_in_the_way(stack, row):
         return Decision(Action.OPEN, 'the volume is here')
     if stack.tags.source:

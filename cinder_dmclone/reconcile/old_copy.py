@@ -46,7 +46,7 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
             Verdict.REPORT, f'it was a snapshot, and where the volume went '
             f'is not known; the row says {row.owner}')
     return needed or Decision(
-        Action.RELEASE, 'nobody needs it any more')
+        Action.ERASE, 'nobody needs it any more')
 
 
 def kept(facts: Facts, row: rows.Row) -> Decision | None:

@@ -358,7 +358,7 @@ class Reconciler:
                 decision.step, Action)
             if taken:
                 self._take(decision, known)
-        if taken and decision.step in actions.REMOVALS and known.stack.bare:
+        if taken and decision.step is Action.ERASE and known.stack.bare:
             self._remove(lv, volume, answers)
         return decision, found, belongs
 
@@ -381,10 +381,10 @@ class Reconciler:
         may go is decided again meanwhile, and after it.
         """
         self.erasures.erase(lv, lambda: self._decide_now(
-            lv, volume, answers)[0].step in actions.REMOVALS)
+            lv, volume, answers)[0].step is Action.ERASE)
         with self._world.locks.volume(volume, deadlines.LOCK_SECONDS):
             decision, known = self._decide_now(lv, volume, answers)
-            if decision.step in actions.REMOVALS:
+            if decision.step is Action.ERASE:
                 teardown.teardown(self._world.host, known.stack)
                 source = known.stack.tags.source
                 if source:

@@ -26,7 +26,6 @@ from cinder_dmclone.stack.state import Stack
 
 # So long nobody may seem to want a view before it is taken away.
 UNUSED_SECONDS = 60.0
-_GOING = (Action.RELEASE, Action.ERASE)
 _QUIET = (Verdict.REST, Verdict.WAIT, Verdict.WATCH)
 
 Snapshots = typing.Mapping[SnapshotId, SnapshotRow]
@@ -73,7 +72,7 @@ def considered(facts: Facts, found: Decision) -> Decision:
     :param found: that step, if nobody read the LV
     """
     there = frozenset(facts.stack.of_kind(names.Kind.VIEW))
-    if there and found.step in _GOING:
+    if there and found.step is Action.ERASE:
         read = there - unused(facts.stack, facts.row, facts.snapshots)
         return Decision(Verdict.WAIT, 'it is read') if read else found
     if there and found.step in _QUIET:

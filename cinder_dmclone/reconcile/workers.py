@@ -15,7 +15,6 @@ import typing
 from oslo_log import log as logging
 
 from cinder_dmclone.location import LvUuid
-from cinder_dmclone.reconcile import actions
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
@@ -36,7 +35,7 @@ class Lane(enum.IntEnum):
 THREADS = {Lane.WRITE: 4, Lane.READ: 4, Lane.OTHER: 4, Lane.ERASURE: 1}
 
 _WRITE = frozenset((Question.CLAIM, Action.REJECT, Action.REARM, Action.OPEN,
-                    Action.FENCE, Action.ADOPT, Action.RESUME))
+                    Action.FENCE, Action.ADOPT, Action.ACTIVATE))
 
 
 def lane(decision: Decision, stack: state.Stack) -> Lane:
@@ -46,7 +45,7 @@ def lane(decision: Decision, stack: state.Stack) -> Lane:
     if decision.step is Action.RECONNECT and (
             stack.disk or stack.borrows_here):
         return Lane.READ
-    if decision.step in actions.REMOVALS and stack.bare and not stack.thin:
+    if decision.step is Action.ERASE and stack.bare and not stack.thin:
         return Lane.ERASURE
     return Lane.OTHER
 

@@ -88,7 +88,7 @@ def check_sealable(world: World, row: rows.Row, purpose: rows.Purpose,
     """Whether no writer has the volume open here, but a front to be gated.
 
     :param peer: where the volume would move
-    :raises CannotRelocate, NoRevert: if one has
+    :raises CannotRelocate, CannotRevert: if one has
     """
     def look() -> tuple[state.Stack, list[names.DeviceName]]:
         stack = inspect.refresh(world.host, row.lv)
@@ -128,7 +128,7 @@ def seal(world: World, row: rows.Row, purpose: rows.Purpose,
     Flushing is needed because flushes on the borrower reach only its disk.
 
     :param peer: where the volume would move
-    :raises CannotRelocate, NoRevert: if somebody else has it open, or its
+    :raises CannotRelocate, CannotRevert: if somebody else has it open, or its
         disk fails
     """
     stack = check_sealable(world, row, purpose, peer)

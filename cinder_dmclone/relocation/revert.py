@@ -44,7 +44,7 @@ def seal(world: World, row: rows.Row) -> None:
 
     The caller holds its lock, here and in what follows.
 
-    :raises NoRevert: if somebody has it open
+    :raises CannotRevert: if somebody has it open
     """
     lender.seal(world, row, rows.Revert(), row.node)
 
@@ -53,13 +53,14 @@ def begin(world: World, row: rows.Row, source: Location) -> rows.Row:
     """Write down the LV that the volume is to be; the row as it is then.
 
     :param source: the LV that the snapshot is
-    :raises NoRevert: if something keeps the volume from it
+    :raises CannotRevert: if something keeps the volume from it
     :raises NoRoom: if there is no room
     :raises RowChanged, DatabaseAway: see ``RowStore.offer``
     """
     reason = _too_often(world, row)
     if reason:
-        raise exceptions.NoRevert(volume=row.id, node=row.node, reason=reason)
+        raise exceptions.CannotRevert(volume=row.id, node=row.node,
+                                      reason=reason)
     birth.require_room(world, row, source)
     copy = Location(world.settings.node, LvUuid(str(uuid.uuid4())))
     return world.rows.offer(row, copy, rows.Revert())
@@ -87,7 +88,7 @@ def finish(world: World, row: rows.Row,
     :returns: the row as it is then
     :raises CannotBear, NoRoom, LoginFailed, SourceMismatch: see
         ``birth.build``
-    :raises NoRevert, RowChanged, DatabaseAway: see ``RowStore.commit``
+    :raises CannotRevert, RowChanged, DatabaseAway: see ``RowStore.commit``
     """
     assert row.offer is not None
     if lent:

@@ -186,7 +186,7 @@ def unmanage(service: Service, volume_id: VolumeId) -> None:
                  and names.data_lv(row.lv) not in lvs)
         if not begun:
             _require_at_rest(service, row)
-        give_up(service, row)
+        hand_back(service, row)
 
 
 def _require_at_rest(service: Service, row: rows.Row) -> None:
@@ -231,7 +231,7 @@ def was_given(row: rows.Row) -> bool:
     return row.status == _ERROR_MANAGING_DELETING or not row.size
 
 
-def give_up(service: Service, row: rows.Row) -> None:
+def hand_back(service: Service, row: rows.Row) -> None:
     """Take the LV of a volume out of the driver's names, then its tags.
 
     From the first of these on nothing erases it, whatever becomes of the row.

@@ -37,7 +37,7 @@ def revert(service: Service, volume_id: VolumeId,
            snapshot_id: SnapshotId) -> None:
     """Make a volume that nobody uses what a snapshot of it is.
 
-    :raises NoRevert, NoRoom, PeerUnreachable, PeerRefused, CannotBear,
+    :raises CannotRevert, NoRoom, PeerUnreachable, PeerRefused, CannotBear,
         RowChanged, VolumeLocked: the volume is as it was, and can be used
     :raises DatabaseAway: the outcome is not known; it is settled later
     :raises NotHome: if another node owns the volume
@@ -91,8 +91,8 @@ def _revert(service: Service, row: rows.Row, snapshot_id: SnapshotId) -> None:
     snapshot = world.snapshots.get(snapshot_id)
     reason = _hindrance(row, snapshot)
     if reason or not snapshot or not snapshot.at:
-        raise exceptions.NoRevert(volume=row.id, node=service.node,
-                                  reason=reason)
+        raise exceptions.CannotRevert(volume=row.id, node=service.node,
+                                      reason=reason)
     # Somebody may have it without an attachment.
     protocol.seal(world, row)
     if snapshot.at == row.owner:

@@ -48,7 +48,7 @@ def create(service: Service, volume_id: VolumeId,
 
     It holds every write that was acknowledged before the call.
 
-    :raises NoSnapshot: if it cannot be made, or is not asked for any more
+    :raises CannotSnapshot: if it cannot be made, or is not asked for any more
     """
     service.after_migration(
         snapshot_messages.TakeSnapshot(volume_id, snapshot_id), _take_here)
@@ -71,8 +71,8 @@ def _take_here(service: Service, row: rows.Row,
         snapshot = world.snapshots.get(request.snapshot)
         reason = _hindrance(row, stack, snapshot)
         if reason or snapshot is None:
-            raise exceptions.NoSnapshot(volume=row.id, node=service.node,
-                                        reason=reason)
+            raise exceptions.CannotSnapshot(volume=row.id, node=service.node,
+                                            reason=reason)
         if snapshot.at:
             # The answer to an earlier request was lost.
             return

@@ -71,7 +71,7 @@ def delete(service: Service, volume_id: VolumeId) -> None:
             return
         service.require_home(row)
         if manage.was_given(row):
-            manage.give_up(service, row)
+            manage.hand_back(service, row)
             return
         if row.offer:
             row = coordinator.withdraw(world, row, 'it is deleted')

@@ -16,7 +16,7 @@ def _nothing(stack, hydrates):
     return ''
 
 
-@bug('what is unmanaged keeps the name of a volume', (manage, 'give_up'),
+@bug('what is unmanaged keeps the name of a volume', (manage, 'hand_back'),
      where='story/unmanage')
 def _nameless(service, row):
     name = names.data_lv(row.lv)

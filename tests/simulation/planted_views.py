@@ -7,6 +7,7 @@ See ``planted`` for those about one volume that moves.
 from __future__ import annotations
 
 from cinder_dmclone import names
+from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile import views
 from cinder_dmclone.stack import teardown
 from tests.simulation import mistakes
@@ -19,7 +20,7 @@ bug = mistakes.bug
      also=((teardown, '_require_closed', lambda stack, *kinds: None),))
 def _goes(known, found, considered=views.considered):
     kept = considered(known, found)
-    return found if found.step in views._GOING else kept
+    return found if found.step is Action.ERASE else kept
 
 
 @bug('what is read is taken away when no status is a reason for it',

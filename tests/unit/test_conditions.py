@@ -101,7 +101,7 @@ class RefusedTest(test_rows.RowsTestCase):
             self.db.update(self.volume, status='reverting')
             self.db.update(self.volume, **values)
             with self.subTest(reason), self.assertRaisesRegex(
-                    exceptions.NoRevert, reason):
+                    exceptions.CannotRevert, reason):
                 self.store.offer(self.row(), here, rows.Revert())
             if not values:
                 self.db.drop_attachment(self.attachment)

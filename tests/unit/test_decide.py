@@ -248,8 +248,7 @@ class DecideTest(TestCase):
                                               LvState.UNCLEAR))):
                 step = self.step(A, row, stack(X, OWN_X, LENT_Y),
                                  shown={BY: shown} if shown else {})
-                self.assertNotIn(step, (Action.RELEASE, Action.ERASE,
-                                        Action.DISCARD))
+                self.assertNotIn(step, (Action.ERASE, Action.DISCARD))
 
     def test_12_tag_rolled_back(self) -> None:
         """H11: no front comes up on what the row calls a stale copy."""
@@ -260,8 +259,8 @@ class DecideTest(TestCase):
         lent = lending(stack(X, OWN_X, LENT_Y))
         self.assertIs(Question.SHOW, self.step(A, AT_B, lent))
         self.assertEqual((BY,), self.decision.ask)
-        self.assertIs(Action.RELEASE, self.step(A, AT_B, lent,
-                                                shown={BY: COMPLETE}))
+        self.assertIs(Action.ERASE, self.step(A, AT_B, lent,
+                                              shown={BY: COMPLETE}))
 
     def test_14_complete_copy_vanished(self) -> None:
         self.assertIs(Verdict.REPORT, self.step(
@@ -429,7 +428,7 @@ class DecideTest(TestCase):
             assert data
             found = dataclasses.replace(found, data=dataclasses.replace(
                 data, suspended=True))
-            self.assertIs(Action.RESUME, self.step(A, row, found))
+            self.assertIs(Action.ACTIVATE, self.step(A, row, found))
             self.assertTrue(found.in_flight)
 
     def test_lost_front_comes_back(self) -> None:

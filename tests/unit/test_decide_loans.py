@@ -123,7 +123,7 @@ class LoansTest(test_decide.TestCase):
             wanted = activation.decide('a', found)
             self.assertFalse(wanted.make)
         # And it goes when nobody needs it.
-        self.assertIs(Action.RELEASE, self.step(
+        self.assertIs(Action.ERASE, self.step(
             A, AT_B, stack(X, OWN_X, past, LENT_Z), shown={
                 CZ: dataclasses.replace(COMPLETE, generation=6,
                                         group=GROUP_C)}))
@@ -160,8 +160,8 @@ class LoansTest(test_decide.TestCase):
         self.assertIs(Question.SHOW, self.step(B, row, found))
         for one, step in ((found, Action.PAUSE), (still, Verdict.WAIT)):
             self.assertIs(step, self.step(B, row, one, shown=hydrating))
-        self.assertIs(Action.RELEASE, self.step(B, row, found,
-                                                shown=complete))
+        self.assertIs(Action.ERASE, self.step(B, row, found,
+                                              shown=complete))
         # Nobody needs it put together again, unless somebody reads it.
         rebooted = dataclasses.replace(found, devices={}, clone=None)
         self.assertIs(Verdict.WAIT, self.step(B, row, rebooted,

@@ -104,7 +104,7 @@ class PinsTest(test_decide.TestCase):
 
     def test_30_the_last_tag_goes_with_the_lv(self) -> None:
         """A boot without the database would make it the volume."""
-        self.assertIs(Action.RELEASE, self.look(
+        self.assertIs(Action.ERASE, self.look(
             AT_B, stack(X, OWN_X, SNAP, PAST), DELETED))
         self.assertIs(Verdict.REPORT, self.look(
             AT_B, stack(X, OWN_X, SNAP), DELETED))
@@ -139,7 +139,7 @@ class PinsTest(test_decide.TestCase):
     def test_33_it_has_moved(self) -> None:
         """The other node says whether it has all of it."""
         for row, tags, step in (
-                (AT_A, (), Action.UNPIN), (AT_B, (PAST,), Action.RELEASE),
+                (AT_A, (), Action.UNPIN), (AT_B, (PAST,), Action.ERASE),
                 (AT_B, (PAST, OTHER), Action.UNPIN)):
             others = dataclasses.replace(PINNED, id=OTHER.snapshot)
             found = stack(X, OWN_X, SNAP, *tags)

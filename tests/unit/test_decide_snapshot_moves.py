@@ -97,7 +97,7 @@ class LeavesTest(MovesTestCase):
     def test_it_has_moved(self) -> None:
         self.assertIs(Action.UNPIN, self.on_a(
             AT_A, SNAP, LENT, snapshot=AT_Y, shown={BY: HAS_IT}))
-        self.assertIs(Action.RELEASE, self.on_a(
+        self.assertIs(Action.ERASE, self.on_a(
             AT_B, SNAP, PAST, LENT, snapshot=AT_Y, shown={BY: HAS_IT}))
 
     def test_the_copy_is_lost_with_its_node(self) -> None:
@@ -116,7 +116,7 @@ class LeavesTest(MovesTestCase):
             AT_B, *tags, snapshot=DELETED, shown={BY: COPIES}))
         self.assertIs(Action.LEND, self.on_a(
             AT_B, PAST, LENT, snapshot=DELETED, shown={BY: COPIES}))
-        self.assertIs(Action.RELEASE, self.on_a(
+        self.assertIs(Action.ERASE, self.on_a(
             AT_B, *tags, snapshot=DELETED, shown={BY: HAS_NOT}))
 
     def test_it_is_being_deleted(self) -> None:
@@ -155,7 +155,7 @@ class ArrivesTest(MovesTestCase):
             self.assertIs(Action.STAY, self.on_b(half))
             self.assertIs(Question.SHOW, self.on_b(half, AT_X))
             self.assertEqual((AX,), self.decision.ask)
-            self.assertIs(Action.RELEASE, self.on_b(
+            self.assertIs(Action.ERASE, self.on_b(
                 half, AT_X, shown={AX: AT_A_STILL}))
 
     def test_what_is_left_of_the_copying_goes_first(self) -> None:
@@ -182,7 +182,7 @@ class ArrivesTest(MovesTestCase):
         """Whole or not, it goes when the other node shows what it has."""
         for found in (stack(Y, MOVED), self.copying()):
             self.assertIs(Question.SHOW, self.on_b(found, AT_X))
-            self.assertIs(Action.RELEASE, self.on_b(
+            self.assertIs(Action.ERASE, self.on_b(
                 found, AT_X, shown={AX: AT_A_STILL}))
 
     def test_a_database_that_went_back(self) -> None:
@@ -194,7 +194,7 @@ class ArrivesTest(MovesTestCase):
 
     def test_it_is_deleted(self) -> None:
         for found in (stack(Y, MOVED), self.copying()):
-            self.assertIs(Action.RELEASE, self.on_b(found, DELETED))
+            self.assertIs(Action.ERASE, self.on_b(found, DELETED))
 
     def test_deleted_while_others_hydrate_from_it(self) -> None:
         """Nothing else says whose it is: the tag goes with the LV."""
@@ -202,7 +202,7 @@ class ArrivesTest(MovesTestCase):
         self.assertIs(Question.SHOW, self.on_b(lending(found), DELETED))
         self.assertIs(Action.LEND, self.on_b(
             found, DELETED, shown={CLONE_LENT.borrower: COPIES}))
-        self.assertIs(Action.RELEASE, self.on_b(
+        self.assertIs(Action.ERASE, self.on_b(
             found, DELETED, shown={CLONE_LENT.borrower: HAS_IT}))
 
     def test_a_boot_without_the_database(self) -> None:

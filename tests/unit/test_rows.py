@@ -335,7 +335,8 @@ class LostAnswerTest(RowsTestCase):
                               self.row())
         # Cinder's manager was quicker.
         self.db.update(self.volume, status='error')
-        self.assertRaises(exceptions.NoRevert, self.store.spare, self.row())
+        self.assertRaises(exceptions.CannotRevert, self.store.spare,
+                          self.row())
         self.assertEqual('error', self.row().status)
 
     def test_a_commit_with_another_source(self) -> None:

@@ -55,15 +55,13 @@ class LaneTest(base.TestCase):
             (connected, {
                 Question.CLAIM: Lane.WRITE, Action.ADOPT: Lane.WRITE,
                 Action.OPEN: Lane.WRITE, Action.REJECT: Lane.WRITE,
-                Action.RESUME: Lane.WRITE,
+                Action.ACTIVATE: Lane.WRITE,
                 Action.RECONNECT: Lane.READ, Question.SHOW: Lane.OTHER}),
             (without, {
                 Action.RECONNECT: Lane.OTHER, Action.HYDRATE: Lane.OTHER,
-                Action.RELEASE: Lane.ERASURE,
                 Action.ERASE: Lane.ERASURE})]
         # What is built on it, and its lender, wait for no other's erasure.
-        lanes += [(built, dict.fromkeys((Action.RELEASE, Action.ERASE),
-                                        Lane.OTHER))
+        lanes += [(built, {Action.ERASE: Lane.OTHER})
                   for built in (connected, EXPORTED, STACKED)]
         for stack, wanted in lanes:
             for step, expected in wanted.items():

@@ -190,7 +190,7 @@ class GiveUpTest(GivenUpTestCase):
     def test_no_snapshot_of_it(self) -> None:
         self.given_up()
         found = SnapshotId(self.cloud.db.snapshot(self.volume, 'creating'))
-        with self.assertRaisesRegex(exceptions.NoSnapshot,
+        with self.assertRaisesRegex(exceptions.CannotSnapshot,
                                     'what has not arrived was given up'):
             snapshots.create(self.b.service, self.volume, found)
 

@@ -190,7 +190,7 @@ class RefusedTest(RevertTestCase):
                     snapshot, status='restoring', volume_id=self.volume,
                     provider_id=found.provider_id)
                 change()
-                with self.assertRaisesRegex(exceptions.NoRevert, reason):
+                with self.assertRaisesRegex(exceptions.CannotRevert, reason):
                     reverts.revert(self.b.service, self.volume, snapshot)
                 self.assertEqual('available',
                                  self.cloud.row(self.volume).status)
@@ -201,7 +201,7 @@ class RefusedTest(RevertTestCase):
         attachment, path = self.cloud.attach(self.volume, self.a)
         self.a.mapper.open(path)
         self.cloud.forget(self.volume, attachment)
-        with self.assertRaisesRegex(exceptions.NoRevert, 'is in use'):
+        with self.assertRaisesRegex(exceptions.CannotRevert, 'is in use'):
             self.ask_back(snapshot)
         self.a.mapper.close(path)
         self.assert_kept_with(snapshot)
@@ -217,7 +217,7 @@ class RefusedTest(RevertTestCase):
         snapshot = self.create()
         self.moved(self.b)
         self.cloud.db.attachment(self.volume)
-        with self.assertRaisesRegex(exceptions.NoRevert, 'the attachment'):
+        with self.assertRaisesRegex(exceptions.CannotRevert, 'the attachment'):
             self.ask_back(snapshot)
         self.assertEqual('reverting', self.cloud.row(self.volume).status)
 
@@ -260,7 +260,7 @@ class RefusedTest(RevertTestCase):
             for _ in range(2):
                 self.ask_back(snapshot)
                 self.cloud.settle(2)
-            with self.assertRaisesRegex(exceptions.NoRevert,
+            with self.assertRaisesRegex(exceptions.CannotRevert,
                                         'reverted 2 times'):
                 self.ask_back(snapshot)
         self.cloud.db.update(self.volume, status='available')
@@ -293,7 +293,7 @@ class RefusedTest(RevertTestCase):
         self.moved(self.b)
         with mock.patch.object(protocol, 'finish',
                                side_effect=self._look):
-            with self.assertRaises(exceptions.NoRevert):
+            with self.assertRaises(exceptions.CannotRevert):
                 self.ask_back(snapshot)
 
     def _look(self, *rest: typing.Any) -> typing.NoReturn:
@@ -301,7 +301,8 @@ class RefusedTest(RevertTestCase):
         with mock.patch.object(reconciler.LOG, 'error') as reported:
             self.a.process.loop.run_once()
         reported.assert_not_called()
-        raise exceptions.NoRevert(volume=self.volume, node='b', reason='test')
+        raise exceptions.CannotRevert(volume=self.volume, node='b',
+                                      reason='test')
 
 
 class UnknownTest(RevertTestCase):

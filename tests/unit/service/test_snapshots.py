@@ -115,15 +115,15 @@ class RestTest(SnapshotTestCase):
             with self.subTest(status):
                 snapshot = self.ask(status)
                 self.assertRaises(
-                    exceptions.NoSnapshot, snapshots.create, self.a.service,
-                    self.volume, snapshot)
+                    exceptions.CannotSnapshot, snapshots.create,
+                    self.a.service, self.volume, snapshot)
                 self.assertIsNone(self.found(snapshot).provider_id)
                 self.cloud.db.drop_snapshot(snapshot)
         self.assert_settled()
 
     def test_a_volume_that_migrates(self) -> None:
         self.cloud.db.update(self.volume, migration_status='migrating')
-        with self.assertRaisesRegex(exceptions.NoSnapshot, 'migrating'):
+        with self.assertRaisesRegex(exceptions.CannotSnapshot, 'migrating'):
             self.create()
 
     def test_a_front_of_a_snapshot_is_never_made(self) -> None:
