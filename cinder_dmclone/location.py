@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+import uuid
 
 from cinder_dmclone import exceptions
 
@@ -51,6 +52,15 @@ class Location:
 
     def __str__(self) -> str:
         return f'{self.node}/{self.lv}'
+
+    @classmethod
+    def never_used(cls, node: NodeName) -> Location:
+        """A place on a node for an LV that is yet to be made.
+
+        No two are alike: what is said of one is never about another that had
+        its name.
+        """
+        return cls(node, LvUuid(str(uuid.uuid4())))
 
     @classmethod
     def parse(cls, text: str) -> Location:

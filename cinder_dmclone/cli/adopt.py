@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import typing
-import uuid
 
 from cinder import exception
 
@@ -189,7 +188,7 @@ def _of_rivals(world: World, known: observed.Facts) -> _Change | None:
 def _disown(world: World, claim: typing.Iterable[rows.Row]) -> None:
     """Have rows name LVs that there never will be."""
     for row in claim:
-        nowhere = Location(row.node, LvUuid(str(uuid.uuid4())))
+        nowhere = Location.never_used(row.node)
         world.rows.adopt(row, rows.Owner(nowhere, world.settings.pool),
                          ProviderId(0))
 

@@ -182,17 +182,10 @@ def add_stacks(found: Samples,
         if stack.clone:
             found['clone_failed'].append(
                 (name, stack.clone.mode is not status.Mode.RW))
-        if stack.clone and stack.clone.total and not _waits(stack, stacks):
-            lender = stack.tags.hydrates_from
+        lender = stack.tags.hydrates_from
+        if stack.clone and stack.clone.total and not stack.waits_for(
+                stacks.get(lender.lv) if lender else None):
             of = (*name, lender.node if lender else '')
             found['lender_path_up'].append((of, stack.has_path))
             found['hydration_size_bytes'].append((of, stack.clone.size))
             found['hydration_copied_bytes'].append((of, stack.clone.copied))
-
-
-def _waits(stack: state.Stack,
-           stacks: typing.Mapping[LvUuid, state.Stack]) -> bool:
-    """Whether nothing is copied until its lender on this node has all."""
-    source = stack.tags.source
-    lender = stacks.get(source.lv) if source and source.local else None
-    return bool(lender and lender.tags.source)

@@ -41,8 +41,7 @@ def _in_use(stack: state.Stack) -> typing.Iterator[str]:
     for name in stack.of_kind(*names.CONSUMERS):
         local = name.kind is names.Kind.LOAN and not stack.exports_of(name)
         if stack.is_held(name) and not local:
-            who = sorted(session for export in stack.exports_of(name).values()
-                         for session in export.sessions)
+            who = sorted(stack.sessions_of(name))
             yield (f'volume {stack.volume}: {name.path} is in use: '
                    + _ADVICE[name.kind].format(who=' and '.join(who)))
 

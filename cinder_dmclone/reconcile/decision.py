@@ -139,9 +139,14 @@ def without_path(stack: state.Stack,
     return Decision(Action.RECONNECT, 'the path to the lender is lost')
 
 
-def copying(stack: state.Stack) -> Decision:
-    """What to do about a clone whose lender can be read."""
+def copying(stack: state.Stack, lender: state.Stack | None) -> Decision:
+    """What to do about a clone whose lender can be read.
+
+    :param lender: if it is on this node
+    """
     assert stack.clone is not None
+    if stack.waits_for(lender):
+        return Decision(Verdict.WAIT, 'its lender here hydrates first')
     if not stack.clone.hydration:
         return Decision(Action.HYDRATE)
     return Decision(Verdict.WAIT, 'hydrating')

@@ -62,8 +62,7 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     lend = _lend_offered(stack, row)
     if lend:
         return lend
-    if row.source or stack.meta or stack.of_kind(
-            names.Kind.CLONE, names.Kind.SOURCE):
+    if row.source or stack.leftovers:
         return Decision(Action.COMPLETE, 'hydration has finished')
     return _consumers(facts, row)
 
@@ -144,10 +143,7 @@ def _hydrating(facts: Facts, row: rows.Row) -> Decision:
         # Also if all regions are here: a read that began before they were
         # waits in the source, and a server that waits cannot move.
         return away
-    if facts.lender and facts.lender.tags.source:
-        # Both would fetch each region over the network.
-        return Decision(Verdict.WAIT, 'its lender here hydrates first')
-    return consumers if stays else decision.copying(stack)
+    return consumers if stays else decision.copying(stack, facts.lender)
 
 
 def _given_up(facts: Facts, row: rows.Row,
@@ -200,7 +196,7 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     served = _served(stack, serve)
     if quiet and all(a.connected for a in row.attachments):
         # A session is more than a right that somebody forgot to take back.
-        admitted = remote | (served & _logged_in(stack, serve))
+        admitted = remote | (served & stack.sessions_of(serve))
         if not remote:
             drop.add(serve)
     else:
@@ -247,8 +243,3 @@ def _in_place(attachment: rows.Attachment, row: rows.Row, host: str) -> bool:
 def _served(stack: Stack, name: names.DeviceName) -> set[str]:
     return {initiator for export in stack.exports_of(name).values()
             for initiator in export.initiators}
-
-
-def _logged_in(stack: Stack, name: names.DeviceName) -> set[str]:
-    return {initiator for export in stack.exports_of(name).values()
-            for initiator in export.sessions}

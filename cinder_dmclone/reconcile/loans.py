@@ -15,7 +15,6 @@ from cinder_dmclone.database.snapshots import SnapshotRow
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import SnapshotId
-from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.reconcile import decision
@@ -160,7 +159,7 @@ def serve(facts: Facts, loans: Loans) -> Decision:
     led over to that waits here.
     """
     stack = facts.stack
-    if stack.tags.source and not stack.assembled:
+    if stack.lacks_clone:
         return Decision(Action.ASSEMBLE)
     missing = stack.missing_loans(loans)
     if missing:
@@ -168,8 +167,7 @@ def serve(facts: Facts, loans: Loans) -> Decision:
     wait = (Decision(Verdict.WAIT, 'it is lent') if loans
             else Decision(Verdict.REST))
     if not stack.tags.source:
-        left = stack.meta or stack.of_kind(names.Kind.CLONE, names.Kind.SOURCE)
-        return Decision(Action.COMPLETE) if left else wait
+        return Decision(Action.COMPLETE) if stack.leftovers else wait
     finished = decision.finished(stack)
     if finished:
         return finished
@@ -180,9 +178,7 @@ def serve(facts: Facts, loans: Loans) -> Decision:
         return Decision(Action.PAUSE, 'the path to the lender is lost')
     if away:
         return away
-    if facts.lender and facts.lender.tags.source:
-        return Decision(Verdict.WAIT, 'its lender here hydrates first')
-    return decision.copying(stack)
+    return decision.copying(stack, facts.lender)
 
 
 def at_home(facts: Facts, row: rows.Row, found: Decision) -> Decision:

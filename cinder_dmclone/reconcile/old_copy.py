@@ -104,7 +104,7 @@ def _lend(facts: Facts, found: Found) -> Decision | None:
     first, is probably not needed.
     """
     stack = facts.stack
-    if facts.going or stack.tags.source and not stack.assembled:
+    if facts.going or stack.lacks_clone:
         return None
     missing = stack.missing_loans(_needing(found))
     return Decision(Action.LEND, lent=missing) if missing else None

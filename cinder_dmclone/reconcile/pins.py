@@ -113,12 +113,11 @@ def _arriving(facts: Facts, tag: lv_tags.SnapTag,
     """What to do about a snapshot that moves to this LV."""
     stack = facts.stack
     ready = stack.meta_tag is not None and stack.meta_tag.ready
-    if stack.tags.source and not stack.assembled and not ready:
+    if stack.lacks_clone and not ready:
         # Whoever makes it holds the lock until it is ready.
         return Decision(Action.STAY, 'the copy was not finished',
                         snaps=(tag,))
-    if stack.tags.source or stack.meta or stack.of_kind(
-            names.Kind.CLONE, names.Kind.SOURCE):
+    if stack.tags.source or stack.leftovers:
         return Decision(Verdict.WAIT, 'the snapshot moves here')
     if row.status not in AT_REST:
         return Decision(Verdict.WAIT, f'the snapshot is {row.status}')

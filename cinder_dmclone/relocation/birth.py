@@ -22,14 +22,12 @@ may be made on another node instead: each attempt has an LV of its own.
 
 from __future__ import annotations
 
-import uuid
 
 from oslo_log import log as logging
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
-from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
@@ -59,7 +57,7 @@ def begin(world: World, row: rows.Row,
     :raises DatabaseAway: if the outcome is not known
     """
     require_room(world, row, source)
-    copy = Location(world.settings.node, LvUuid(str(uuid.uuid4())))
+    copy = Location.never_used(world.settings.node)
     return world.rows.begin(row, copy)
 
 
@@ -105,7 +103,7 @@ def lend(world: World, stack: Stack, size: units.Bytes,
         LV is written
     """
     _require_asked(world, asked)
-    if stack.data is None or stack.tags.source and not stack.assembled:
+    if not stack.put_together:
         raise _refused(world, f'LV {stack.lv} is not put together')
     if stack.tags.lost:
         raise _refused(world, f'the lender of LV {stack.lv} is lost, and what '

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import typing
-import uuid
 
 from oslo_log import log as logging
 from oslo_utils import excutils
@@ -15,7 +14,6 @@ from cinder_dmclone import deadlines
 from cinder_dmclone.events import moves
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
-from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
@@ -74,7 +72,7 @@ def undone(world: World, row: rows.Row) -> typing.Iterator[None]:
 def offer(world: World, row: rows.Row, peer: NodeName,
           purpose: rows.Purpose) -> rows.Row:
     """Write down a copy that has never been before; the row as it is now."""
-    copy = Location(peer, LvUuid(str(uuid.uuid4())))
+    copy = Location.never_used(peer)
     row = world.rows.offer(row, copy, purpose)
     _tell(world, row, moves.What.START)
     return row

@@ -20,7 +20,6 @@ A thin volume that nobody writes goes on in an LV that shares what it has
 
 from __future__ import annotations
 
-import uuid
 
 from oslo_log import log as logging
 
@@ -28,7 +27,6 @@ from cinder_dmclone.database import rows
 from cinder_dmclone.database import snapshots
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
-from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
@@ -88,7 +86,7 @@ def cut(world: World, row: rows.Row,
     at_once = not (pin or stack.of_kind(*names.WRITERS)) and (
         thin_snapshot.possible(world.host, stack))
     _require_possible(world, row, stack, at_once)
-    copy = Location(settings.node, LvUuid(str(uuid.uuid4())))
+    copy = Location.never_used(settings.node)
     row = world.rows.offer(row, copy, rows.Cut())
     built: Stack | None = None
     with coordinator.undone(world, row):
@@ -112,7 +110,7 @@ def _require_possible(world: World, row: rows.Row, stack: Stack,
                       at_once: bool) -> None:
     if row.offer:
         raise _cannot(world, row, f'it is offered to {row.offer}')
-    if stack.data is None or stack.tags.source and not stack.assembled:
+    if not stack.put_together:
         raise _cannot(world, row, 'its devices are not put together')
     if stack.tags.lost:
         raise _cannot(world, row, 'its lender is lost, and what has not '

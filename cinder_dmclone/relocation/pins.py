@@ -9,7 +9,6 @@ The tag comes first, and goes last: what the row says is a snapshot has one.
 
 from __future__ import annotations
 
-import uuid
 
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import snapshots
@@ -52,7 +51,7 @@ def take(world: World, row: rows.Row, stack: Stack,
     :raises PoolFull, PoolUnusable: see ``thin_snapshot.make``
     :raises RowChanged, DatabaseAway: see ``SnapshotStore.pin``
     """
-    at = Location(world.settings.node, LvUuid(str(uuid.uuid4())))
+    at = Location.never_used(world.settings.node)
     wanted = snapshots.Pin(snapshot, at)
     made = tag(wanted)
     thin_snapshot.make(world.host, stack, at.lv, [made], made.size)

@@ -80,8 +80,7 @@ def _was(stack: Stack, row: rows.Row) -> bool:
 def _require_unused(world: World, row: rows.Row, stack: Stack) -> None:
     """See that nobody reads it for the lost node, nor has it open here."""
     for tag in stack.loans_to(row.owner):
-        exports = stack.exports_of(names.loan(stack.lv, tag.lv))
-        if any(export.sessions for export in exports.values()):
+        if stack.sessions_of(names.loan(stack.lv, tag.lv)):
             raise refusal(world, row, f'{row.node} is logged in to this node '
                           'and reads it: its kernel works, and with it '
                           'perhaps a server')

@@ -22,14 +22,12 @@ then it is known that nobody will ask for it again.
 
 from __future__ import annotations
 
-import uuid
 
 from oslo_log import log as logging
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
-from cinder_dmclone.location import LvUuid
 from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import birth
 from cinder_dmclone.relocation import lender
@@ -62,7 +60,7 @@ def begin(world: World, row: rows.Row, source: Location) -> rows.Row:
         raise exceptions.CannotRevert(volume=row.id, node=row.node,
                                       reason=reason)
     birth.require_room(world, row, source)
-    copy = Location(world.settings.node, LvUuid(str(uuid.uuid4())))
+    copy = Location.never_used(world.settings.node)
     return world.rows.offer(row, copy, rows.Revert())
 
 

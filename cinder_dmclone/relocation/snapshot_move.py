@@ -22,7 +22,6 @@ the copy, or by that of the snapshot, which misses it.
 from __future__ import annotations
 
 import contextlib
-import uuid
 
 from oslo_log import log as logging
 from oslo_utils import excutils
@@ -32,7 +31,6 @@ from cinder_dmclone import deadlines
 from cinder_dmclone.events import moves
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
-from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import messages
@@ -98,7 +96,7 @@ def begin(world: World, row: SnapshotRow, stack: Stack,
     :raises PeerRefused, PeerUnreachable, RowChanged: it stays here
     :raises DatabaseAway: the outcome is not known; it is settled later
     """
-    row = world.snapshots.offer(row, Location(peer, LvUuid(str(uuid.uuid4()))))
+    row = world.snapshots.offer(row, Location.never_used(peer))
     _tell(world, row, moves.What.START)
     try:
         world.peers.ask(peer, _lend(world, row, stack, pinned, there))

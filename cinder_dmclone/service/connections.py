@@ -95,7 +95,7 @@ def _serve(service: Service, known: observed.Facts,
             found = _in_place(service, row, found, connector, error)
     if found.how is not How.FRONT or row.shared:
         service.require_unoffered(row, 'connected')
-    if stack.data is None or (stack.tags.source and not stack.assembled):
+    if not stack.put_together:
         raise exceptions.CannotServe(
             volume=row.id, node=service.node, reason='its devices cannot '
             'be put together; see the log of cinder-volume there')

@@ -131,8 +131,7 @@ def _why_needed(service: Service, known: observed.Facts,
             # The tag is all that tells the node to be the volume again.
             return (f'volume {row.id} was taken back from {tag.borrower}, and '
                     'the driver itself ends that')
-    exports = known.stack.exports_of(names.loan(known.stack.lv, tag.lv))
-    if any(export.sessions for export in exports.values()):
+    if known.stack.sessions_of(names.loan(known.stack.lv, tag.lv)):
         return f'{tag.node} is logged in to this node, and reads it'
     return recovery.comes_back(service.world, tag.borrower)
 

@@ -112,7 +112,7 @@ def _hindrance(row: rows.Row, stack: state.Stack,
         return other
     if row.migration_status not in rows.SETTLED_MIGRATION:
         return f'the migration status of the volume is {row.migration_status}'
-    if stack.data is None or stack.tags.source and not stack.assembled:
+    if not stack.put_together:
         return 'its devices cannot be put together'
     if stack.tags.lost:
         return 'its lender is lost, and what has not arrived was given up'
@@ -152,7 +152,7 @@ def readable(service: Service, snapshot: SnapshotId) -> tuple[
     if stack.tags.erased:
         raise _unreadable(service, snapshot, 'its deletion had begun: LV '
                           f'{stack.lv} may be overwritten in part')
-    if stack.data is None or stack.tags.source and not stack.assembled:
+    if not stack.put_together:
         raise _unreadable(service, snapshot,
                           f'LV {stack.lv} is not put together')
     if stack.of_kind(*names.WRITERS):

@@ -22,7 +22,7 @@ def consumer_table(host: Host, stack: state.Stack) -> table.Table:
     devnum = data_devnum(host, stack)
     whole = active_data(host, stack).size.to_sectors()
     clone = _clone_in_use(stack)
-    if stack.tags.source and not stack.assembled:
+    if stack.lacks_clone:
         raise unusable(host, stack,
                        'it is not complete, and its clone is not there')
     if clone is None:

@@ -158,8 +158,7 @@ def unview(host: Host, stack: state.Stack, read_as: str,
     :raises DeviceBusy: if somebody on this node reads it still
     """
     name = names.view(stack.lv, read_as)
-    readers = {session for export in stack.exports_of(name).values()
-               for session in export.sessions}
+    readers = stack.sessions_of(name)
     if name in stack.devices and readers <= {(initiator or '').lower()}:
         consumers.drop(host, stack, name)
 

@@ -40,12 +40,15 @@ class Stack:
     disk: sessions.Disk | None = None
 
     def of_kind(self, *kinds: names.Kind) -> list[names.DeviceName]:
+        """The names of its devices of some kinds."""
         return [name for name in self.devices if name.kind in kinds]
 
     def device(self, name: names.DeviceName) -> dm_device.Device | None:
+        """A device of it, if it is there."""
         return self.devices.get(name)
 
     def is_open(self, name: names.DeviceName) -> bool:
+        """Whether somebody, also another device, has a device of it open."""
         found = self.devices.get(name)
         return bool(found and found.open_count)
 
@@ -57,10 +60,14 @@ class Stack:
 
     def is_held(self, name: names.DeviceName) -> bool:
         """Whether somebody uses a consumer; an export holds its own."""
-        exports = self.exports_of(name)
-        if exports:
-            return any(export.sessions for export in exports.values())
+        if self.exports_of(name):
+            return bool(self.sessions_of(name))
         return self.is_open(name)
+
+    def sessions_of(self, name: names.DeviceName) -> set[str]:
+        """The initiators that are logged in to what exports a consumer."""
+        return {initiator for export in self.exports_of(name).values()
+                for initiator in export.sessions}
 
     @property
     def iqn(self) -> str | None:
@@ -129,6 +136,31 @@ class Stack:
     def assembled(self) -> bool:
         """Whether the clone is there; one that is half made is not."""
         return self._maps_to(names.clone(self.lv), table.Clone)
+
+    @property
+    def lacks_clone(self) -> bool:
+        """Whether it hydrates and its clone is not there to be read."""
+        return self.tags.source is not None and not self.assembled
+
+    @property
+    def put_together(self) -> bool:
+        """Whether all that it has can be read here."""
+        return self.data is not None and not self.lacks_clone
+
+    @property
+    def leftovers(self) -> bool:
+        """Whether anything of a hydration is here but its tag."""
+        return bool(self.meta or self.of_kind(names.Kind.CLONE,
+                                              names.Kind.SOURCE))
+
+    def waits_for(self, lender: Stack | None) -> bool:
+        """Whether it copies nothing until its lender has all.
+
+        Both would fetch each region over the network.
+
+        :param lender: if it is on this node
+        """
+        return bool(self.borrows_here and lender and lender.tags.source)
 
     @property
     def queues(self) -> bool:
