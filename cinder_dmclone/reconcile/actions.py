@@ -33,6 +33,7 @@ from cinder_dmclone.stack import exports
 from cinder_dmclone.stack import joint
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
+from cinder_dmclone.stack import tagging
 from cinder_dmclone.stack import teardown
 from cinder_dmclone.stack import write_gate
 from cinder_dmclone.world import World
@@ -151,11 +152,9 @@ def rename(world: World, stack: state.Stack, row: rows.Row) -> None:
     """
     own = stack.tags.own
     assert own is not None
-    renamed = dataclasses.replace(own, volume=row.id)
-    world.host.group.retag(names.data_lv(stack.lv),
-                           add=[lv_tags.print_tag(renamed)],
-                           remove=[lv_tags.print_tag(own)])
-    world.host.group.flush()
+    tagging.write(world.host, stack.lv,
+                  add=[dataclasses.replace(own, volume=row.id)],
+                  remove=[own])
 
 
 @performs(Action.ASSEMBLE, settles=True)

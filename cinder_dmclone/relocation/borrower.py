@@ -19,6 +19,7 @@ from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
+from cinder_dmclone.stack import tagging
 from cinder_dmclone.stack import teardown
 from cinder_dmclone.stack import write_gate
 from cinder_dmclone import units
@@ -101,12 +102,9 @@ def adopt(world: World, stack: Stack, row: rows.Row) -> None:
     # more cautious than the row.
     if stack.of_kind(*names.GATE):
         write_gate.release(world.host, stack)
-    stale = [tag for tag in (stack.tags.copy,) if tag]
-    own = lv_tags.OwnTag(row.generation, row.id)
-    world.host.group.retag(names.data_lv(stack.lv),
-                           add=[lv_tags.print_tag(own)],
-                           remove=[lv_tags.print_tag(tag) for tag in stale])
-    world.host.group.flush()
+    tagging.write(world.host, stack.lv,
+                  add=[lv_tags.OwnTag(row.generation, row.id)],
+                  remove=[stack.tags.copy])
 
 
 def discard(world: World, volume_id: VolumeId, lv: LvUuid) -> None:

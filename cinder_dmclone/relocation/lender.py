@@ -18,6 +18,7 @@ from cinder_dmclone.stack import exports
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
+from cinder_dmclone.stack import tagging
 from cinder_dmclone.stack import write_gate
 from cinder_dmclone import units
 from cinder_dmclone.world import World
@@ -33,9 +34,7 @@ def lend(world: World, lv: LvUuid, tag: lv_tags.LoanTag,
     :returns: what the borrower has to know
     """
     host, settings = world.host, world.settings
-    host.group.retag(names.data_lv(lv),
-                     add=[lv_tags.print_tag(one) for one in (tag, *others)])
-    host.group.flush()
+    tagging.write(host, lv, add=[tag, *others])
     stack = inspect.refresh(host, lv)
     exports.export_loan(host, stack, tag)
     iqn = '' if tag.local else exports.loan_iqn(host, stack, tag)
@@ -51,12 +50,11 @@ def mark_replaced(world: World, row: rows.Row) -> None:
 
     It reads nothing of what the volume was until then.
     """
-    copy, group = row.offer, world.host.group
+    copy = row.offer
     assert copy is not None
-    tag = lv_tags.LoanTag(row.generation + 1, row.id, copy.node, copy.lv,
-                          group.report().uuid, '', units.Bytes(0))
-    group.retag(names.data_lv(row.lv), add=[lv_tags.print_tag(tag)])
-    group.flush()
+    tagging.write(world.host, row.lv, add=[lv_tags.LoanTag(
+        row.generation + 1, row.id, copy.node, copy.lv,
+        world.host.group.report().uuid, '', units.Bytes(0))])
 
 
 def revoke_loan(world: World, stack: state.Stack, tag: lv_tags.LoanTag,
@@ -67,12 +65,8 @@ def revoke_loan(world: World, stack: state.Stack, tag: lv_tags.LoanTag,
     """
     close_loan(world, stack, tag)
     old = stack.tags.past if instead else None
-    world.host.group.retag(
-        names.data_lv(stack.lv),
-        add=[lv_tags.print_tag(instead)] if instead else [],
-        remove=[lv_tags.print_tag(gone) for gone in (tag, old)
-                if gone and gone != instead])
-    world.host.group.flush()
+    tagging.write(world.host, stack.lv, add=[instead],
+                  remove=[gone for gone in (tag, old) if gone != instead])
 
 
 def close_loan(world: World, stack: state.Stack,

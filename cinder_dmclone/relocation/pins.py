@@ -14,13 +14,13 @@ from cinder_dmclone.database import rows
 from cinder_dmclone.database import snapshots
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
-from cinder_dmclone import names
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.relocation import thin_snapshot
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
+from cinder_dmclone.stack import tagging
 from cinder_dmclone import units
 from cinder_dmclone.world import World
 
@@ -68,13 +68,9 @@ def tag(wanted: snapshots.Pin) -> lv_tags.SnapTag:
 
 def mark(world: World, lv: LvUuid, wanted: snapshots.Pin) -> None:
     """Write down durably that an LV is to be a snapshot."""
-    world.host.group.retag(names.data_lv(lv),
-                           add=[lv_tags.print_tag(tag(wanted))])
-    world.host.group.flush()
+    tagging.write(world.host, lv, add=[tag(wanted)])
 
 
 def forget(world: World, lv: LvUuid, gone: lv_tags.SnapTag) -> None:
     """Write down durably that an LV is not, or no longer, a snapshot."""
-    world.host.group.retag(names.data_lv(lv),
-                           remove=[lv_tags.print_tag(gone)])
-    world.host.group.flush()
+    tagging.write(world.host, lv, remove=[gone])

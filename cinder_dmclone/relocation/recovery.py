@@ -36,6 +36,7 @@ from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
+from cinder_dmclone.stack import tagging
 from cinder_dmclone import units
 from cinder_dmclone.world import World
 
@@ -148,12 +149,9 @@ def resume(world: World, stack: Stack, row: rows.Row,
     if stack.tags.source and stack.assembled:
         # A server may come at once.
         clones.wait_again(world.host, stack)
-    own = lv_tags.OwnTag(row.generation, row.id)
-    stale = [tag for tag in (stack.tags.own, stack.tags.past, *loans) if tag]
-    world.host.group.retag(names.data_lv(stack.lv),
-                           add=[lv_tags.print_tag(own)],
-                           remove=[lv_tags.print_tag(tag) for tag in stale])
-    world.host.group.flush()
+    tagging.write(world.host, stack.lv,
+                  add=[lv_tags.OwnTag(row.generation, row.id)],
+                  remove=[stack.tags.own, stack.tags.past, *loans])
 
 
 def why_kept(world: World, row: rows.Row, stack: Stack) -> str:
@@ -196,10 +194,8 @@ def give_up(world: World, row: rows.Row, stack: Stack) -> None:
 
     The reconciler lets reads of it fail, now and after each boot.
     """
-    tag = lv_tags.LostTag(row.generation, row.id)
-    world.host.group.retag(names.data_lv(stack.lv),
-                           add=[lv_tags.print_tag(tag)])
-    world.host.group.flush()
+    tagging.write(world.host, stack.lv,
+                  add=[lv_tags.LostTag(row.generation, row.id)])
     LOG.info('What has not arrived of volume %(volume)s on %(node)s from '
              '%(lost)s was given up.',
              {'volume': row.id, 'node': row.node, 'lost': row.source})

@@ -14,6 +14,7 @@ from cinder_dmclone.reconcile import pins
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
+from cinder_dmclone.stack import tagging
 
 
 def forget(service: Service, request: messages.Forget) -> messages.Plan:
@@ -48,10 +49,8 @@ def forget(service: Service, request: messages.Forget) -> messages.Plan:
             if request.record != plan.record:
                 raise _refusal(service, request.lv, 'it is not as it was when '
                                'that was agreed to')
-            tag = lv_tags.ForgottenTag(volume)
-            service.host.group.retag(names.data_lv(request.lv),
-                                     add=[lv_tags.print_tag(tag)])
-            service.host.group.flush()
+            tagging.write(service.host, request.lv,
+                          add=[lv_tags.ForgottenTag(volume)])
     service.loop.enqueue(request.lv)
     return plan
 

@@ -14,6 +14,7 @@ from cinder_dmclone.reconcile import observed
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
+from cinder_dmclone.stack import tagging
 
 
 def undo(service: Service, request: messages.Undo) -> messages.Plan:
@@ -52,9 +53,7 @@ def undo(service: Service, request: messages.Undo) -> messages.Plan:
                     raise _refusal(service, request.lv, 'it is being '
                                    'overwritten, and its disk is slow: try '
                                    'again')
-                service.host.group.retag(names.data_lv(request.lv),
-                                         remove=map(lv_tags.print_tag, found))
-                service.host.group.flush()
+                tagging.write(service.host, request.lv, remove=found)
     service.loop.enqueue(request.lv)
     return plan
 

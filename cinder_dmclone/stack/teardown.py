@@ -11,6 +11,7 @@ from cinder_dmclone.ports import Host
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack.state import Stack
+from cinder_dmclone.stack import tagging
 from cinder_dmclone.stack import write_gate
 
 
@@ -144,9 +145,7 @@ def condemn(host: Host, stack: Stack) -> None:
     may be restored, or the node be lost that has what this LV was needed for.
     """
     if stack.data and not stack.data.pool and not stack.tags.erased:
-        host.group.retag(stack.data.name, add=[lv_tags.print_tag(
-            lv_tags.ErasedTag(stack.volume))])
-        host.group.flush()
+        tagging.write(host, stack.lv, add=[lv_tags.ErasedTag(stack.volume)])
 
 
 def erase(host: Host, stack: Stack,
