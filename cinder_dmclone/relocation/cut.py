@@ -110,7 +110,7 @@ def _require_possible(world: World, row: rows.Row, stack: Stack,
                       at_once: bool) -> None:
     if row.offer:
         raise _cannot(world, row, f'it is offered to {row.offer}')
-    if not stack.put_together:
+    if stack.data is None or stack.lacks_clone:
         raise _cannot(world, row, 'its devices are not put together')
     if stack.tags.lost:
         raise _cannot(world, row, 'its lender is lost, and what has not '

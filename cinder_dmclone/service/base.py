@@ -24,6 +24,7 @@ from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.reconcile import schedule
+from cinder_dmclone.stack.state import Stack
 from cinder_dmclone.world import World
 
 
@@ -125,23 +126,34 @@ class Service:
                 reason=decision.why)
         return known
 
+    def at_rest(self, row: rows.Row, asked: str) -> tuple[rows.Row, Stack]:
+        """A volume of this node as it is now, settled and not offered.
+
+        The caller holds its lock.
+
+        :param asked: see ``settled``
+        :raises CannotServe: see ``settled``
+        :raises LiveMigrated: see ``require_unoffered``
+        """
+        known = self.settled(row, asked)
+        assert known.row is not None
+        self.require_unoffered(known.row, asked)
+        return known.row, known.stack
+
     @contextlib.contextmanager
     def home(self, volume_id: VolumeId,
-             asked: str) -> typing.Iterator[observed.Facts]:
-        """Hold the lock of a volume of this node, settled and not offered.
+             asked: str) -> typing.Iterator[tuple[rows.Row, Stack]]:
+        """Hold the lock of a volume of this node that is at rest.
 
         For what Cinder asks the volume's own node.
 
         :param asked: see ``settled``
-        :raises NotHome, CannotServe: see ``require_home``, ``settled``
+        :raises NotHome, CannotServe: see ``require_home``, ``at_rest``
         """
         with self.locked(volume_id):
             row = self.row(volume_id)
             self.require_home(row)
-            known = self.settled(row, asked)
-            assert known.row is not None
-            self.require_unoffered(known.row, asked)
-            yield known
+            yield self.at_rest(row, asked)
 
     def at_home(self, request: messages.Request[Answer],
                 here: typing.Callable[..., Answer],
@@ -164,8 +176,7 @@ class Service:
                 if row.node == self.node:
                     return here(self, row, request)
         if passed_on:
-            raise exceptions.NotHome(volume=row.id, owner=row.node,
-                                     node=self.node)
+            self.require_home(row)
         return self.world.peers.ask(row.node, request,
                                     clock.monotonic() - began)
 

@@ -131,11 +131,8 @@ def _source(service: Service, request: messages.Lend) -> _Source:
         return _Source(stack, tag.size)
     row = service.row(request.volume)
     service.require_home(row)
-    known = service.settled(row, 'cloned')
-    assert known.row is not None
-    service.require_unoffered(known.row, 'cloned')
-    return _Source(known.stack, units.Bytes.from_gib(known.row.size),
-                   known.row)
+    row, stack = service.at_rest(row, 'cloned')
+    return _Source(stack, units.Bytes.from_gib(row.size), row)
 
 
 def _lend(service: Service, request: messages.Lend,

@@ -24,9 +24,8 @@ def local_path(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
 
     Meanwhile the volume does not move.
     """
-    with service.home(volume_id, 'written') as known:
-        assert known.row is not None
-        _, stack = cut.writable(service.world, known.row, known.stack)
+    with service.home(volume_id, 'written') as (row, stack):
+        _, stack = cut.writable(service.world, row, stack)
         name = names.local_io(stack.known_as)
         consumers.consume(service.host, stack, name)
         service.copying.add(volume_id)
@@ -45,9 +44,9 @@ def readable(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
 
     It leads to the LV that the volume is now, wherever the volume goes.
     """
-    with service.home(volume_id, 'read') as known:
-        name = names.view(known.stack.lv, volume_id)
-        consumers.read_here(service.host, known.stack, name)
+    with service.home(volume_id, 'read') as (_, stack):
+        name = names.view(stack.lv, volume_id)
+        consumers.read_here(service.host, stack, name)
     try:
         yield name.path
     finally:

@@ -32,12 +32,11 @@ def migrate(service: Service, volume_id: VolumeId, host: str) -> bool:
     if (foreign(peer, service.node) or peer == service.node
             or not world.peers.is_up(peer)):
         return False
-    with service.home(volume_id, 'moved') as known:
-        assert known.row is not None
+    with service.home(volume_id, 'moved') as (row, stack):
         try:
-            coordinator.relocate(world, known.row, peer, rows.Migrate())
+            coordinator.relocate(world, row, peer, rows.Migrate())
         finally:
-            service.loop.enqueue(known.stack.lv)
+            service.loop.enqueue(stack.lv)
     return True
 
 
@@ -50,14 +49,12 @@ def leave(service: Service, row: rows.Row,
     :raises NodeFull, PeerRefused, PeerUnreachable: if no node takes it in;
         what the last that was asked has said
     """
-    known = service.settled(row, 'moved')
-    assert known.row is not None
-    service.require_unoffered(known.row, 'moved')
+    row, stack = service.at_rest(row, 'moved')
     try:
-        peer = _refuge(service, known.row)
-        coordinator.relocate(service.world, known.row, peer, rows.Leave())
+        peer = _refuge(service, row)
+        coordinator.relocate(service.world, row, peer, rows.Leave())
     finally:
-        service.loop.enqueue(known.stack.lv)
+        service.loop.enqueue(stack.lv)
     return peer
 
 

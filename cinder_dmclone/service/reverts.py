@@ -84,10 +84,7 @@ def _spare(service: Service, volume_id: VolumeId) -> None:
 
 def _revert(service: Service, row: rows.Row, snapshot_id: SnapshotId) -> None:
     world = service.world
-    known = service.settled(row, 'reverted')
-    assert known.row is not None
-    row = known.row
-    service.require_unoffered(row, 'reverted')
+    row, _ = service.at_rest(row, 'reverted')
     snapshot = world.snapshots.get(snapshot_id)
     reason = _hindrance(row, snapshot)
     if reason or not snapshot or not snapshot.at:

@@ -64,10 +64,7 @@ def _take_here(service: Service, row: rows.Row,
     """The volume is of this node; its lock is held."""
     world = service.world
     try:
-        known = service.settled(row, 'made a snapshot')
-        assert known.row is not None
-        row, stack = known.row, known.stack
-        service.require_unoffered(row, 'made a snapshot')
+        row, stack = service.at_rest(row, 'made a snapshot')
         snapshot = world.snapshots.get(request.snapshot)
         reason = _hindrance(row, stack, snapshot)
         if reason or snapshot is None:

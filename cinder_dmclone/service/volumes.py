@@ -13,7 +13,6 @@ from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import actions
-from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import schedule
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import cut
@@ -23,6 +22,7 @@ from cinder_dmclone.service import manage
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
+from cinder_dmclone.stack.state import Stack
 from cinder_dmclone.stack import teardown
 from cinder_dmclone import units
 
@@ -100,17 +100,14 @@ def extend_here(service: Service, request: messages.Extend) -> None:
 def _grow(service: Service, row: rows.Row, request: messages.Extend) -> None:
     """The volume is of this node; its lock is held."""
     host = service.host
-    known = service.settled(row, 'extended')
-    assert known.row is not None
-    service.require_unoffered(known.row, 'extended')
-    _require_growth(service, known)
-    name, size = names.data_lv(known.stack.lv), units.Bytes.from_gib(
-        request.gib)
+    row, stack = service.at_rest(row, 'extended')
+    _require_growth(service, stack)
+    name, size = names.data_lv(stack.lv), units.Bytes.from_gib(request.gib)
     # One that has failed may have made it larger than it is to be now.
     if host.group.report().lvs[name].size < size:
         host.group.extend(name, size)
     host.group.flush()
-    stack = inspect.refresh(host, known.stack.lv)
+    stack = inspect.refresh(host, stack.lv)
     for writer in stack.of_kind(*names.WRITERS):
         try:
             consumers.consume(host, stack, writer)
@@ -120,9 +117,8 @@ def _grow(service: Service, row: rows.Row, request: messages.Extend) -> None:
                 gib=request.gib) from error
 
 
-def _require_growth(service: Service, known: observed.Facts) -> None:
+def _require_growth(service: Service, stack: Stack) -> None:
     """See that no request may keep a device from growing."""
-    stack = known.stack
     away = (cut.lender_away(service.world, stack)
             if stack.of_kind(*names.WRITERS) else None)
     if away:

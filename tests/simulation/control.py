@@ -284,9 +284,8 @@ class Api:
             raise Refused(f'cut: the volume is {row["status"]}')
 
         def manager(process: cloud_module.Process) -> None:
-            with process.service.home(self.volume, 'cut') as known:
-                assert known.row
-                cut.cut(process.world, known.row)
+            with process.service.home(self.volume, 'cut') as (row, _):
+                cut.cut(process.world, row)
         self.call('cut', manager)
 
     def bear(self, make: typing.Callable[[cloud_module.Process], None],
