@@ -120,14 +120,17 @@ class Row(record.Recorded):
 
     @property
     def generation(self) -> int:
+        """How often the volume has become another LV."""
         return self.record.generation
 
     @property
     def owner(self) -> Location:
+        """The LV that is the volume."""
         return Location(self.node, self.lv)
 
     @property
     def source(self) -> Location | None:
+        """The LV that it hydrates from."""
         return self.record.source
 
     @property
@@ -161,7 +164,17 @@ class Row(record.Recorded):
 
     @property
     def offer(self) -> Location | None:
+        """The LV that the volume may become, until that is settled."""
         return self.record.offer
+
+    @property
+    def places(self) -> tuple[Location, ...]:
+        """Every LV that it speaks of.
+
+        :raises CorruptRecord: if ``unreadable``: there may be others
+        """
+        return tuple(place for place in (self.owner, self.source, self.offer)
+                     if place)
 
     @property
     def migrates(self) -> bool:
@@ -196,6 +209,7 @@ class Row(record.Recorded):
                                         self.migration_status))
 
     def attachment(self, attachment_id: str) -> Attachment | None:
+        """One of its attachments, if it has it."""
         return next((a for a in self.attachments if a.id == attachment_id),
                     None)
 

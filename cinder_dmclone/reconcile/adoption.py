@@ -96,10 +96,10 @@ def concerned(facts: Facts, mistaken: bool = False) -> set[NodeName]:
     """
     row = facts.row
     assert row is not None
-    places = () if mistaken else (row.owner, row.source, row.offer)
+    places = () if mistaken else row.places
     lent = {tag.node for tag in facts.stack.tags.lent
             if tag.volume == row.id}
-    return ({place.node for place in places if place} | lent) - {facts.node}
+    return ({place.node for place in places} | lent) - {facts.node}
 
 
 def given_up(facts: Facts) -> list[str]:

@@ -97,8 +97,8 @@ def _erased(facts: Facts) -> Decision:
     gone back in time.
     """
     row = facts.row
-    if row and not row.deleted and (row.unreadable or facts.here in (
-            row.owner, row.source, row.offer)):
+    if row and not row.deleted and (row.unreadable
+                                    or facts.here in row.places):
         return Decision(
             Verdict.REPORT, 'its deletion had begun, and the row of volume '
             f'{row.id} names it: what it held may be overwritten in part')
@@ -115,8 +115,8 @@ def _erased(facts: Facts) -> Decision:
 def _forgotten(facts: Facts) -> Decision:
     """The next step for an LV that nobody misses, as an operator has said."""
     row = facts.row
-    if row and not row.deleted and (row.unreadable or facts.here in (
-            row.owner, row.source, row.offer)):
+    if row and not row.deleted and (row.unreadable
+                                    or facts.here in row.places):
         return Decision(Verdict.REPORT, 'it was forgotten by an operator, and '
                         f'the row of volume {row.id} names it')
     if row and not row.deleted and not facts.foreign(row) and (
@@ -141,8 +141,7 @@ def _without_lv(facts: Facts) -> Decision:
 
 
 def _deleted(facts: Facts, row: rows.Row) -> Decision:
-    concerned = (row.owner, row.source, row.offer)
-    if facts.here in concerned or not facts.stack.tags.own or (
+    if facts.here in row.places or not facts.stack.tags.own or (
             facts.stack.tags.lent or facts.stack.tags.past):
         return old_copy.kept(facts, row) or Decision(
             Action.ERASE, 'the volume was deleted')

@@ -172,7 +172,7 @@ class Rows:
             if foreign(row.node, node):
                 row = dataclasses.replace(row, provider_id=None)
             keys: set[Location | VolumeId] = {row.id}
-            keys.update(place for place in _concerned(row) if place)
+            keys.update(_concerned(row))
             for key in keys:
                 self._found[key].append(row)
 
@@ -205,11 +205,9 @@ class Rows:
                 if snapshot in self._snapshots}
 
 
-def _concerned(row: rows.Row) -> tuple[Location | None, ...]:
+def _concerned(row: rows.Row) -> tuple[Location, ...]:
     """The LVs that a row speaks of, as far as it can be read."""
-    if row.unreadable:
-        return (row.owner,)
-    return row.owner, row.source, row.offer
+    return (row.owner,) if row.unreadable else row.places
 
 
 def _names(row: rows.Row, stack: state.Stack, here: Location) -> bool:

@@ -115,7 +115,7 @@ def discard(world: World, volume_id: VolumeId, lv: LvUuid) -> None:
     here = Location(world.settings.node, lv)
     stack = inspect.refresh(world.host, lv)
     row = world.rows.get(volume_id)
-    if row is None or here in (row.owner, row.offer, row.source):
+    if row is None or here in row.places:
         raise exceptions.PeerRefused(
             node=world.settings.node, what='to destroy a copy',
             reason=f'the row still names {here}')

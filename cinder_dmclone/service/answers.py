@@ -99,8 +99,7 @@ def agree(service: Service, request: messages.Agree) -> bool:
     A copy's LV is never offered twice: once this is true it stays true.
     """
     row = service.world.rows.get(request.volume)
-    return bool(row and request.copy not in (row.owner, row.offer,
-                                             row.source))
+    return bool(row and request.copy not in row.places)
 
 
 def show(service: Service, request: messages.Show) -> messages.Shown:

@@ -62,8 +62,7 @@ def _why_not(decision: Decision, known: observed.Facts) -> str:
         return 'there is no such LV'
     if row and not row.deleted and row.unreadable and not known.rivals:
         return row.unreadable
-    if known.rivals or row and not row.deleted and known.here in (
-            row.owner, row.source, row.offer):
+    if known.rivals or row and not row.deleted and known.here in row.places:
         return f'the row of volume {row.id} names it' if row else (
             'several volumes claim it')
     if decision.step is not Verdict.REPORT:
