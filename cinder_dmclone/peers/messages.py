@@ -284,35 +284,6 @@ class Lend(Request[Lent]):
     initiator: str
 
 
-# -- a snapshot, where it is -------------------------------------------------
-
-@dataclasses.dataclass(frozen=True)
-class ConnectSnapshot(Request[dict[str, typing.Any]]):
-    """Let a connector read a snapshot; the answer is the connection info.
-
-    :ivar volume: whose snapshot it is
-    """
-
-    part = deadlines.CALL_PART
-    lock = Lock.CALL
-
-    volume: VolumeId
-    snapshot: SnapshotId
-    connector: dict[str, typing.Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class DisconnectSnapshot(Request[None]):
-    """End that."""
-
-    part = deadlines.CALL_PART
-    lock = Lock.CALL
-
-    volume: VolumeId
-    snapshot: SnapshotId
-    connector: dict[str, typing.Any]
-
-
 # -- for an operator ---------------------------------------------------------
 
 @dataclasses.dataclass(frozen=True)
@@ -327,6 +298,17 @@ class Plan:
     does: str
     gives_up: list[str]
     record: str
+
+    def agreed(self, record: str,
+               refusal: typing.Callable[[str], Exception]) -> bool:
+        """Whether an operator has agreed to this very plan.
+
+        :param record: of the plan that he was told; empty if he was told none
+        :param refusal: makes an error of a reason; raised if it was another
+        """
+        if record and record != self.record:
+            raise refusal('it is not as it was when that was agreed to')
+        return bool(record)
 
 
 @dataclasses.dataclass(frozen=True)

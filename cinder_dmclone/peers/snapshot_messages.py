@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 
+from cinder_dmclone import deadlines
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
@@ -27,6 +29,33 @@ class TakeSnapshot(Request[None]):
 
     volume: VolumeId
     snapshot: SnapshotId
+
+
+@dataclasses.dataclass(frozen=True)
+class ConnectSnapshot(Request[dict[str, typing.Any]]):
+    """Let a connector read a snapshot; the answer is the connection info.
+
+    :ivar volume: whose snapshot it is
+    """
+
+    part = deadlines.CALL_PART
+    lock = Lock.CALL
+
+    volume: VolumeId
+    snapshot: SnapshotId
+    connector: dict[str, typing.Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class DisconnectSnapshot(Request[None]):
+    """End that."""
+
+    part = deadlines.CALL_PART
+    lock = Lock.CALL
+
+    volume: VolumeId
+    snapshot: SnapshotId
+    connector: dict[str, typing.Any]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -77,6 +77,17 @@ class Service:
             volume=volume_id, node=self.node, asked='found',
             reason='the database has no such volume')
 
+    @property
+    def wrong_database(self) -> str:
+        """Why the database may be the wrong one; empty if it knows this node.
+
+        An empty one knows nothing of any LV, nor of who needs it.
+        """
+        if self.world.peers.is_up(self.node):
+            return ''
+        return ('the database does not know that this node works: it may be '
+                'the wrong one')
+
     def require_group(self, group: GroupUuid, what: str) -> None:
         """See that a peer means this node, not another of its name.
 

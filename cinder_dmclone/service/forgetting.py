@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
@@ -29,11 +31,8 @@ def forget(service: Service, request: messages.Forget) -> messages.Plan:
     with service.locked(volume, messages.Lock.SHORT):
         decision, known = service.loop.judge(request.lv, volume)
         forgotten = known.stack.tags.forgotten
-        reason = '' if forgotten else _why_not(decision, known)
-        if not reason and not service.world.peers.is_up(service.node):
-            # An empty one knows nothing of any LV.
-            reason = ('the database does not know that this node works: it '
-                      'may be the wrong one')
+        reason = ('' if forgotten else _why_not(decision, known)
+                  ) or service.wrong_database
         if reason:
             raise _refusal(service, request.lv, reason)
         assert known.stack.data is not None
@@ -45,10 +44,8 @@ def forget(service: Service, request: messages.Forget) -> messages.Plan:
                       *_told_wrongly(known),
                       *(f'what it says of itself: {tag}' for tag in tags)],
             record=f'{decision.why} {tags}')
-        if request.record and not forgotten:
-            if request.record != plan.record:
-                raise _refusal(service, request.lv, 'it is not as it was when '
-                               'that was agreed to')
+        if not forgotten and plan.agreed(request.record, functools.partial(
+                _refusal, service, request.lv)):
             tagging.write(service.host, request.lv,
                           add=[lv_tags.ForgottenTag(volume)])
     service.loop.enqueue(request.lv)

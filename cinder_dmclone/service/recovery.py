@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing
 
 from cinder_dmclone.database import rows
@@ -34,11 +35,9 @@ def take_back(service: Service, request: messages.TakeBack) -> messages.Plan:
         f'{row.node} is off, and stays off.',
         gives_up=list(_given_up(service, row)),
         record=f'{row.owner} {row.provider_id} {row.size}')
-    if not request.record:
+    if not plan.agreed(request.record, functools.partial(
+            recovery.refusal, world, row)):
         return plan
-    if request.record != plan.record:
-        raise recovery.refusal(world, row, f'it is {plan.record} by now, it '
-                               f'was {request.record} when that was agreed to')
     try:
         recovery.take_back(world, row, stack)
     finally:
@@ -73,7 +72,9 @@ def give_up(service: Service, row: rows.Row,
     service.loop.settle(row)
     stack = inspect.refresh(host, row.lv)
     if not stack.tags.lost:
-        _refuse(service, row, recovery.why_kept(world, row, stack))
+        reason = recovery.why_kept(world, row, stack)
+        if reason:
+            raise _refusal(service, row, reason)
         stack = inspect.refresh(host, row.lv)
     verb = 'fail already' if stack.tags.lost else 'fail from now on'
     plan = messages.Plan(
@@ -81,10 +82,8 @@ def give_up(service: Service, row: rows.Row,
         f'{service.node} {verb}: its lender {row.source} is lost.',
         gives_up=_told(clones.missing(host, stack)),
         record=f'{row.owner} {row.provider_id}')
-    if request.record and not stack.tags.lost:
-        if request.record != plan.record:
-            _refuse(service, row, f'it is {plan.record} by now, it was '
-                    f'{request.record} when that was agreed to')
+    if not stack.tags.lost and plan.agreed(request.record, functools.partial(
+            _refusal, service, row)):
         recovery.give_up(world, row, stack)
     service.loop.enqueue(row.lv)
     return plan
@@ -103,7 +102,7 @@ def _told(missing: typing.Iterable[Range]) -> list[str]:
             *([f'{rest} ranges behind these'] if rest else [])]
 
 
-def _refuse(service: Service, row: rows.Row, reason: str) -> None:
-    if reason:
-        raise exceptions.NotGivenUp(volume=row.id, node=service.node,
-                                    reason=reason)
+def _refusal(service: Service, row: rows.Row,
+             reason: str) -> exceptions.NotGivenUp:
+    return exceptions.NotGivenUp(volume=row.id, node=service.node,
+                                 reason=reason)

@@ -7,6 +7,7 @@ does not know, or knows as another LV.
 
 from __future__ import annotations
 
+import functools
 import typing
 
 from cinder_dmclone.database.snapshots import SnapshotRow
@@ -51,10 +52,8 @@ def release(service: Service, request: messages.Release) -> messages.Plan:
                       *(f'snapshot {tag.snapshot} of volume {tag.volume}, '
                         f'{tag.size} bytes' for tag in snaps)],
             record=' '.join(map(lv_tags.print_tag, lost)))
-        if request.record:
-            if request.record != plan.record:
-                raise _refusal(service, request.lv, 'it is not as it was when '
-                               'that was agreed to')
+        if plan.agreed(request.record, functools.partial(
+                _refusal, service, request.lv)):
             for tag in lent:
                 # One that is past takes the place of one before it.
                 stack = inspect.refresh(service.host, request.lv)
@@ -89,10 +88,8 @@ def _lost(service: Service, known: observed.Facts) -> tuple[_Tag, ...]:
             row.generation < stack.tags.generation):
         reason = ('it may be newer than the volume: the database may have '
                   'gone back in time')
-    elif not service.world.peers.is_up(service.node):
-        # An empty one knows nothing of any borrower.
-        reason = ('the database does not know that this node works: it may be '
-                  'the wrong one')
+    else:
+        reason = service.wrong_database
     if reason:
         raise _refusal(service, stack.lv, reason)
     needed: dict[_Tag, str] = {

@@ -52,7 +52,8 @@ def _stay(service: Service, row: SnapshotRow,
         does=f'Snapshot {row.id} of volume {row.volume} stays {row.at}; what '
         f'has been copied to {row.offer} is deleted.', gives_up=[],
         record=str(row.record))
-    if _agreed(service, row, request, plan):
+    if plan.agreed(request.record, functools.partial(
+            _refusal, service, row)):
         snapshot_move.withdraw(service.world, row,
                                'an operator lets it stay')
     return plan
@@ -74,7 +75,8 @@ def _move(service: Service, row: SnapshotRow,
         f'copied from {row.at} to {peer}, and is there when all of it has '
         'arrived.' + _then(stack, pinned), gives_up=[],
         record=str(row.record))
-    if _agreed(service, row, request, plan):
+    if plan.agreed(request.record, functools.partial(
+            _refusal, service, row)):
         snapshot_move.begin(service.world, row, stack, pinned, room, peer)
     return plan
 
@@ -119,18 +121,6 @@ def _then(stack: Stack, pinned: lv_tags.SnapTag) -> str:
         return f' Its logical volume stays for {" and ".join(others)}.'
     return (' Its logical volume is deleted then, unless it is the volume.'
             if stack.tags.own else ' Its logical volume is deleted then.')
-
-
-def _agreed(service: Service, row: SnapshotRow,
-            request: MoveSnapshot, plan: messages.Plan) -> bool:
-    """Whether the operator has agreed to this very plan.
-
-    :raises NotMoved: if it was another one
-    """
-    if request.record and request.record != plan.record:
-        raise _refusal(service, row, 'it is not as it was when that was '
-                       'agreed to')
-    return bool(request.record)
 
 
 def _refusal(service: Service, row: SnapshotRow,

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
@@ -44,10 +46,8 @@ def undo(service: Service, request: messages.Undo) -> messages.Plan:
                            f'nobody has decided that it is {request.kind}')
         plan = (_waited_for(service, known) if stack.tags.lost in found
                 else _kept(service, decision, known))
-        if request.record:
-            if request.record != plan.record:
-                raise _refusal(service, request.lv, 'it is not as it was when '
-                               'that was agreed to')
+        if plan.agreed(request.record, functools.partial(
+                _refusal, service, request.lv)):
             with service.loop.erasures.halt(request.lv) as halted:
                 if not halted:
                     raise _refusal(service, request.lv, 'it is being '

@@ -15,6 +15,7 @@ from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.messages import Answer
+from cinder_dmclone.peers import snapshot_messages
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.stack import exports
@@ -32,7 +33,7 @@ def connect(service: Service, snapshot: SnapshotId,
     :raises PeerRefused: if its node cannot have it read
     """
     found = _row(service, snapshot)
-    return _there(service, found, messages.ConnectSnapshot(
+    return _there(service, found, snapshot_messages.ConnectSnapshot(
         found.volume, snapshot, connector), connect_here)
 
 
@@ -43,7 +44,7 @@ def disconnect(service: Service, snapshot: SnapshotId,
     :raises DeviceBusy: if somebody has it open
     """
     found = _row(service, snapshot)
-    _there(service, found, messages.DisconnectSnapshot(
+    _there(service, found, snapshot_messages.DisconnectSnapshot(
         found.volume, snapshot, connector), disconnect_here)
 
 
@@ -72,7 +73,7 @@ def _there(service: Service, found: records.SnapshotRow,
     return snapshots.there(service, found, ask)
 
 
-def connect_here(service: Service, request: messages.ConnectSnapshot
+def connect_here(service: Service, request: snapshot_messages.ConnectSnapshot
                  ) -> dict[str, typing.Any]:
     """Have a snapshot of this node read; its volume's lock is held."""
     stack, tag = snapshots.readable(service, request.snapshot)
@@ -91,7 +92,7 @@ def connect_here(service: Service, request: messages.ConnectSnapshot
 
 
 def disconnect_here(service: Service,
-                    request: messages.DisconnectSnapshot) -> None:
+                    request: snapshot_messages.DisconnectSnapshot) -> None:
     """End that; its volume's lock is held."""
     found = _row(service, request.snapshot)
     if found.at:
