@@ -151,11 +151,15 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
 
     # -- volumes ------------------------------------------------------------
 
-    def create_volume(self, volume: typing.Any) -> dict[str, typing.Any]:
-        record = volumes.create(self._service, volume.id, volume.name_id,
-                                volume.size)
-        return {'provider_id': record, 'provider_location': None,
-                'provider_auth': None}
+    def create_volume(self, volume: typing.Any) -> None:
+        """Make a volume; its row says where, when this returns.
+
+        Nothing is returned for the manager to save: it saves that once more
+        when an image has arrived, and the volume may have been cut by then
+        (``_create_from_image_cache_or_download`` in
+        cinder/volume/flows/manager/create_volume.py).
+        """
+        volumes.create(self._service, volume.id)
 
     def delete_volume(self, volume: typing.Any) -> None:
         try:

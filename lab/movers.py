@@ -207,7 +207,7 @@ class Race:
 
     def _making(self, volume: VolumeId) -> Callable[[], None]:
         def make() -> None:
-            volumes.create(self.b.service, volume, LvUuid(volume), 1)
+            volumes.create(self.b.service, volume)
         return make
 
     def won(self) -> int:

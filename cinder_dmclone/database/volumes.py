@@ -264,6 +264,19 @@ class RowStore:
             'provider_id': str(row.record),
             'status': VolumeStatus.AVAILABLE}, rows.Revert())
 
+    def create(self, row: rows.Row) -> rows.Row:
+        """Write down that the LV which the row names is a new volume.
+
+        What its row has from another one, or of an earlier attempt, is left
+        behind.
+
+        :raises RowChanged: if it is not being made any more
+        :raises DatabaseAway: if the outcome is not known
+        """
+        return self._swap(row, 'create', {
+            'provider_id': str(ProviderId(1)), 'provider_location': None,
+            'provider_auth': None}, rows.Birth())
+
     def begin(self, row: rows.Row, copy: Location) -> rows.Row:
         """Write down the LV that a volume is to be which is being made.
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from oslo_utils import excutils
 
-from cinder_dmclone.database.provider_id import ProviderId
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
-from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
@@ -27,22 +25,30 @@ from cinder_dmclone.stack import teardown
 from cinder_dmclone import units
 
 
-def create(service: Service, volume_id: VolumeId, lv: LvUuid,
-           size_gib: int) -> str:
-    """Make the LV of a new volume; returns its ``provider_id``.
+def create(service: Service, volume_id: VolumeId) -> None:
+    """Make the LV of a new volume; its row says so when this returns.
 
     :raises PoolFull, PoolUnusable: if its pool may take nothing new
+    :raises RowChanged: if the volume is not being made any more
     """
+    with service.locked(volume_id):
+        row = service.row(volume_id)
+        service.require_home(row)
+        _create(service, row)
+
+
+def _create(service: Service, row: rows.Row) -> None:
     group = service.host.group
     report = group.report()
     if group.pool:
         # Else LVM knows: an LV that is not thin has all its room at once.
         room.admit(service.host, report)
-    name, tag = names.data_lv(lv), lv_tags.OwnTag(1, volume_id)
+    name, tag = names.data_lv(row.lv), lv_tags.OwnTag(1, row.id)
     try:
-        group.create(name, units.Bytes.from_gib(size_gib),
+        group.create(name, units.Bytes.from_gib(row.size),
                      [lv_tags.print_tag(tag)])
         group.flush()
+        service.world.rows.create(row)
     except exceptions.NotBegun:
         raise
     except Exception:
@@ -51,7 +57,6 @@ def create(service: Service, volume_id: VolumeId, lv: LvUuid,
         with excutils.save_and_reraise_exception():
             if name not in report.lvs:
                 group.remove(name)
-    return str(ProviderId(1))
 
 
 def delete(service: Service, volume_id: VolumeId) -> None:

@@ -119,11 +119,9 @@ class Migration:
         self.ended = True
 
     def _create(self, process: cloud_module.Process) -> None:
-        record = volumes.create(process.service, self.other,
-                                LvUuid(self.other), self.row['size'])
+        volumes.create(process.service, self.other)
         process.check_alive()
-        self.tables.update(self.other, provider_id=record,
-                           status='available')
+        self.tables.update(self.other, status='available')
 
     def _copy(self, process: cloud_module.Process) -> None:
         """``_copy_volume_data``; a disk that goes away makes it fail."""

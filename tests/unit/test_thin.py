@@ -246,13 +246,13 @@ class RoomTest(ThinCase):
                               units.Bytes(GIB), 512))]
 
     def test_nor_is_one_made_in_it(self) -> None:
-        volume = str(uuid.uuid4())
+        volume = VolumeId(str(uuid.uuid4()))
+        self.cloud.db.volume(volume, f'{self.b.name}#pool')
         for spoil in ({'used': 9 * GIB}, {'used': 0, 'active': False},
                       {'active': True, 'zeroes': False}):
             vars(self.b.group).update(spoil)
             with self.assertRaises(exceptions.NoRoom):
-                volumes.create(self.b.service, VolumeId(volume),
-                               LvUuid(volume), 1)
+                volumes.create(self.b.service, volume)
         self.assertEqual({}, self.b.group.volumes)
 
 

@@ -376,9 +376,8 @@ class Cloud:
         """A new volume on a node, with its data written and flushed."""
         volume_id = VolumeId(str(uuid.uuid4()))
         self.db.volume(volume_id, f'{node.name}#{POOL}', size=gib)
-        record = volumes.create(node.service, volume_id, LvUuid(volume_id),
-                                gib)
-        self.db.update(volume_id, provider_id=record, status='available')
+        volumes.create(node.service, volume_id)
+        self.db.update(volume_id, status='available')
         return volume_id
 
     def row(self, volume_id: VolumeId) -> rows.Row:

@@ -9,7 +9,6 @@ import uuid
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
-from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
@@ -60,7 +59,8 @@ class BirthTestCase(base.CloudTestCase):
         node = self.cloud.nodes[row.node]
         lv = node.group.volumes[names.data_lv(row.lv)]
         self.assertEqual(list(data), [lv.read(r) for r in range(len(data))])
-        self.assertEqual([], [text for text in lv.tags if 'own' not in text])
+        self.assertEqual([], [text for text in lv.tags if 'own' not in text
+                              and 'front' not in text])
 
     def assert_lvs(self, node: cloud.Node, *volumes: VolumeId) -> None:
         self.assertEqual({names.data_lv(self.cloud.row(volume).lv)
@@ -196,22 +196,36 @@ class CloneTest(BirthTestCase):
         self.cloud.fate = lambda message: ports.Fate.LOST
         self.assertRaises(exceptions.PeerUnreachable, births.clone,
                           self.b.service, volume, self.volume)
-        record = volumes.create(self.b.service, volume, LvUuid(volume), 1)
-        self.cloud.db.update(volume, provider_id=record, status='available')
+        volumes.create(self.b.service, volume)
+        self.cloud.db.update(volume, status='available')
         self.cloud.settle()
         self.assert_lvs(self.b, volume)
 
     def test_of_one_that_an_image_was_downloaded_to(self) -> None:
-        """For Cinder's cache; Cinder then saves the record once more."""
-        self.cloud.db.update(self.volume, status='downloading')
-        record = str(self.cloud.row(self.volume).record)
-        volume = self.clone(self.a)
-        self.cloud.db.update(self.volume, provider_id=record,
-                             status='available')
+        """For Cinder's cache, while a server has it.
+
+        Cinder then saves once more what the driver has returned.
+        """
+        made = driver.DMCloneVolumeDriver.__new__(driver.DMCloneVolumeDriver)
+        made._service = self.a.service
+        image = self.begin(self.a)
+        returned: typing.Any = made.create_volume
+        returned = returned(types.SimpleNamespace(id=image)) or {}
+        self.cloud.db.update(image, **returned, status='downloading')
+        attachment, path = self.cloud.attach(image, self.a)
+        self.a.mapper.open(path)
+        self.a.mapper.write(path, 0, 'image')
+        cached = self.begin(self.a)
+        births.clone(self.a.service, cached, image)
+        self.cloud.db.update(image, **returned, status='in-use')
+        self.cloud.db.update(cached, status='available')
         self.cloud.settle()
-        self.assert_volume(volume, base.DATA)
-        self.assert_volume(self.volume, base.DATA)
-        self.assert_lvs(self.a, volume, self.volume)
+        self.a.mapper.close(path)
+        self.cloud.detach(image, attachment, self.a)
+        self.cloud.settle()
+        for volume in (image, cached):
+            self.assert_volume(volume, ['image'])
+        self.assert_lvs(self.a, image, cached, self.volume)
 
     def test_of_another_backend(self) -> None:
         self.cloud.db.update(self.volume, host='elsewhere@lvm#pool',

@@ -8,7 +8,6 @@ import typing
 import uuid
 
 from cinder_dmclone import exceptions
-from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import volumes
@@ -81,8 +80,9 @@ class RoomTest(base.CloudTestCase):
         def create(call: ports.Call) -> None:
             if call.method == 'create':
                 self.cloud.before = lambda call: None
-                lv = LvUuid(str(uuid.uuid4()))
-                volumes.create(self.b.service, VolumeId(lv), lv, 1)
+                volume = VolumeId(str(uuid.uuid4()))
+                self.cloud.db.volume(volume, f'{self.b.name}#pool')
+                volumes.create(self.b.service, volume)
         for gib in 1, 2:
             with self.subTest(gib=gib):
                 self.b.group.size = units.Bytes.from_gib(gib + 1)

@@ -113,7 +113,7 @@ class CreateTest(base.CloudTestCase):
     def create(self) -> VolumeId:
         volume = VolumeId(str(uuid.uuid4()))
         self.cloud.db.volume(volume, f'{self.a.name}#pool')
-        volumes.create(self.a.service, volume, LvUuid(volume), 1)
+        volumes.create(self.a.service, volume)
         return volume
 
     def test_nothing_is_left_of_one_that_is_not_durable(self) -> None:
@@ -138,10 +138,23 @@ class CreateTest(base.CloudTestCase):
         self.assertRaises(exceptions.CommandTimeout, self.create)
         self.assertEqual(found, self.a.group.volumes)
 
+    def test_nothing_is_left_of_one_that_was_deleted_meanwhile(self) -> None:
+        """Its row is not changed, whatever its service does then."""
+        found = dict(self.a.group.volumes)
+        volume = VolumeId(str(uuid.uuid4()))
+        self.cloud.db.volume(volume, f'{self.a.name}#pool')
+
+        def delete(call: ports.Call) -> None:
+            if (call.port, call.method) == ('group', 'create'):
+                self.cloud.db.destroy(volume)
+        self.cloud.after = delete
+        self.assertRaises(exceptions.RowChanged, volumes.create,
+                          self.a.service, volume)
+        self.assertEqual(found, self.a.group.volumes)
+
     def test_a_volume_that_exists_is_kept(self) -> None:
         volume = self.create()
-        again = functools.partial(volumes.create, self.a.service, volume,
-                                  LvUuid(volume), 1)
+        again = functools.partial(volumes.create, self.a.service, volume)
         self.assertRaises(exceptions.CommandFailed, again)
         self.cloud.before = self.made_late
         self.assertRaises(exceptions.CommandTimeout, again)

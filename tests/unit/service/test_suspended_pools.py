@@ -8,7 +8,6 @@ from unittest import mock
 
 from cinder_dmclone.cli import status
 from cinder_dmclone import exceptions
-from cinder_dmclone.location import LvUuid
 from cinder_dmclone import preflight
 from cinder_dmclone.service import capacity
 from cinder_dmclone.service import volumes
@@ -127,7 +126,7 @@ class InterruptedTest(SuspendedCase):
         """LVM would wait for it, and nobody could end that."""
         self.alone()
         with self.assertRaises(exceptions.PoolSuspended):
-            volumes.create(self.a.service, self.other, LvUuid(self.other), 1)
+            volumes.create(self.a.service, self.other)
 
 
 class ByHandTest(SuspendedCase):
