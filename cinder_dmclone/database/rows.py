@@ -274,7 +274,17 @@ class Migrate(Purpose):
     statuses = MIGRATE_STATUSES
     migrations = (VolumeMigrationStatus.MIGRATING,)
     server = False
-    # The manager writes the same, if it lives that long.
+
+
+@dataclasses.dataclass(frozen=True)
+class Left(Migrate):
+    """Likewise, with no manager that writes afterwards that it has ended.
+
+    One that does writes ``host`` as well, whatever the row says by then
+    (``migrate_volume`` of cinder/volume/manager.py): until then the volume
+    may not move on.
+    """
+
     committed = {'migration_status': VolumeMigrationStatus.SUCCESS}
 
 
@@ -292,7 +302,7 @@ class Leave(Purpose):
 
     @property
     def begun(self) -> Purpose:
-        return Migrate()
+        return Left()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -376,10 +376,13 @@ class Api:
         row['migration_status'] = 'migrating'
 
         def manager(process: cloud_module.Process) -> None:
-            migrate.migrate(process.service, self.volume,
-                            f'{node.name}#{unit_cloud.POOL}')
+            host = f'{node.name}#{unit_cloud.POOL}'
+            migrate.migrate(process.service, self.volume, host)
+            self.cloud.scheduler.sleep(
+                self.cloud.choices.choice((0.0, 0.0, 9.0)))
             process.check_alive()
-            row['migration_status'] = 'success'
+            # Whatever the row says by then.
+            row.update(host=host, migration_status='success')
         self._reset_after('migrate', manager, migration_status='error')
 
     def image(self, truth: truth_module.Truth) -> None:

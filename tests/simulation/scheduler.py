@@ -312,7 +312,10 @@ class Locks:
     @contextlib.contextmanager
     def volume(self, volume_id: str, seconds: float) -> typing.Iterator[None]:
         task = self._scheduler.current()
-        assert task is not None
+        if task is None:
+            # The volume that is there before anybody begins.
+            yield
+            return
         self._acquire(volume_id, seconds, task)
         try:
             yield
@@ -322,9 +325,6 @@ class Locks:
                 self._scheduler.wake(waiting)
 
     def room(self, seconds: float) -> typing.ContextManager[None]:
-        if self._scheduler.current() is None:
-            # The volume that is there before anybody begins.
-            return contextlib.nullcontext()
         return self.volume('room', seconds)
 
     def _acquire(self, volume_id: str, seconds: float, task: Task) -> None:

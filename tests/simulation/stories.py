@@ -100,6 +100,8 @@ BASE = {
     'extend cut': base('attach a, fill, snap, extend, fill, wait 30, detach, '
                        'attach b, unsnap'),
     'migrate': base('migrate b, attach b'),
+    'migrate on': base('migrate b, wait 30, detach2, migrate a',
+                       'wait 3, attach2 c, wait 3, fill'),
     'fill': base('attach b, wait 1, fill, wait 3, detach'),
     'served': base('attach b, detach, attach x, wait 3, detach'),
     'served here': base('attach b, detach, part a b, attach x, wait 100, '
