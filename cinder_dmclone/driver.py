@@ -61,6 +61,10 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     def __init__(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         super().__init__(*args, **kwargs)
         self.configuration.append_config_values(opts.all_opts)
+        # Cinder 26 and 28 ask when they have made the driver, and never again
+        # (``VolumeManager.__init__``); later ones go by what is reported.
+        self.capabilities['clone_across_pools'] = (
+            self.configuration.dmclone_clone_across_nodes)
         self._service: Service
         self._loop: reconciler.Reconciler
         self._world: World

@@ -235,7 +235,7 @@ class Purpose:
     server: typing.ClassVar[bool] = True
     gated: typing.ClassVar[bool] = False
     offered: typing.ClassVar[typing.Mapping[str, str]] = {}
-    committed: typing.ClassVar[typing.Mapping[str, str]] = {}
+    committed: typing.ClassVar[typing.Mapping[str, str | None]] = {}
 
     @property
     def begun(self) -> Purpose:
@@ -261,9 +261,15 @@ class ForAttachment(Purpose):
 
 @dataclasses.dataclass(frozen=True)
 class LiveMigration(Purpose):
-    """For a server that moves, and has the volume where it comes from too."""
+    """For a server that moves, and has the volume where it comes from too.
+
+    Nothing keeps it from moving then: if the volume was put into a group of
+    Cinder meanwhile it leaves that again, whose volumes Cinder deletes on the
+    group's node alone (``delete_group`` of cinder/volume/manager.py).
+    """
 
     gated = True
+    committed = {'group_id': None, 'consistencygroup_id': None}
     attachment: str
 
 

@@ -7,6 +7,7 @@ import io
 import os
 import re
 import unittest
+from unittest import mock
 
 from cinder import objects
 from oslo_config import cfg
@@ -49,6 +50,13 @@ class OptionsTest(unittest.TestCase):
         for option in dict(opts.list_opts())[privileged.SECTION]:
             self.assertEqual(cfg.CONF[privileged.SECTION][option.dest],
                              option.default, option.name)
+
+    def test_one_cached_volume_for_all_nodes(self) -> None:
+        """Releases before 29 look once, at the driver that they have made."""
+        for wanted in (True, False):
+            made = driver.DMCloneVolumeDriver(configuration=mock.MagicMock(
+                dmclone_clone_across_nodes=wanted))
+            self.assertIs(wanted, made.capabilities['clone_across_pools'])
 
     def test_driver_names_what_it_honours(self) -> None:
         """The same as the page does: Cinder's documents are made from it."""
