@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from typing import Callable
 from typing import Iterable
 from typing import Iterator
 
@@ -321,7 +322,7 @@ def swap(host: Host, stack: Stack) -> None:
     if stack.iqn and stack.lender_away:
         # A read that waits in the session comes back to the source only
         # when the session ends; nothing is needed from the lender.
-        host.initiator.logout(stack.iqn)
+        _end(stack, host.initiator.logout)
     if stack.may_wait:
         # Also if it was about to be given up: what is read is here by now.
         wanted = dataclasses.replace(stack.tags, lost=None)
@@ -351,10 +352,23 @@ def give_up(host: Host, stack: Stack) -> None:
     a copy that fails is tried again without a pause.
     """
     teardown.quiesce(host, stack)
-    if stack.iqn:
-        # What waits in the session ends with it.
-        host.initiator.disconnect(stack.iqn)
+    _end(stack, host.initiator.disconnect)
     _apply_source(host, stack, None)
+
+
+def _end(stack: Stack, end_session: Callable[[str], None]) -> None:
+    """Let what waits in the session with a lender that is away come back.
+
+    Where iscsid refuses that it comes back by itself, when the session has
+    been away for two minutes (``node.session.timeo.replacement_timeout``).
+    """
+    if not stack.iqn:
+        return
+    try:
+        end_session(stack.iqn)
+    except exceptions.InitiatorUnusable as error:
+        LOG.info('LV %(lv)s needs no lender any more: %(error)s',
+                 {'lv': stack.lv, 'error': error.msg})
 
 
 def missing(host: Host, stack: Stack) -> Iterator[Range]:

@@ -57,6 +57,13 @@ class Targets:
         readonly = self._node.mapper.mapped[name].readonly
         if readonly and not export.readonly:
             raise exceptions.TargetUnusable(reason=f'{name} is read-only')
+        former = self.exports.get(export.iqn, export)
+        if (former.serial, former.readonly) != (export.serial,
+                                                export.readonly):
+            # A storage object cannot change: the target goes, and sessions
+            # with it (``privileged.lio._build``).
+            self._node.complain(f'{export.iqn} is another disk: '
+                                f'{export.serial}, not {former.serial}')
         self.exports[export.iqn] = export
 
     def remove(self, iqn: str) -> None:

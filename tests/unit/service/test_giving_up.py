@@ -20,6 +20,7 @@ from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import lv_tags
 from tests.unit.fake import cloud
 from tests.unit.fake import mapped
+from tests.unit.fake import ports
 from tests.unit.fake import storage
 from tests.unit.service import test_recovery
 
@@ -96,6 +97,16 @@ class GiveUpTest(GivenUpTestCase):
             self.read(1)
         self.b.mapper.write(self.path, 1, 'again')
         self.assertEqual('again', self.read(1))
+
+    def test_a_session_that_cannot_be_ended(self) -> None:
+        """iscsid was restarted while the lender was away."""
+        def refuse(call: ports.Call) -> None:
+            if (call.port, call.method) == ('initiator', 'disconnect'):
+                raise exceptions.InitiatorUnusable(reason='test')
+        self.cloud.before = refuse
+        self.given_up()
+        self.assertTrue(self.source.has(table.Error))
+        self.assertEqual('written on b', self.read(3))
 
     def test_the_devices(self) -> None:
         clone = names.clone(self.cloud.row(self.volume).lv)

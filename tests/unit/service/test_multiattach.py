@@ -216,6 +216,15 @@ class TwoNodesTest(MultiattachTest):
         self.assert_at_a()
         self.assertEqual(({'b'}, 1), (self.served(), len(self.fronts())))
 
+    def test_another_that_joins_after_a_snapshot(self) -> None:
+        """Who is served already keeps the disk that he has."""
+        self.detach(self.first, self.a)
+        self.cut()
+        self.attach(THREE, self.c)
+        self.assertEqual({'b', 'c'}, self.served())
+        self.cloud.settle()
+        self.assert_no_complaints()
+
     def test_two_servers_of_a_host_have_one_right(self) -> None:
         """Cinder says by whom a connection ends, and not which."""
         third, info = self.attach(THREE, self.b)
