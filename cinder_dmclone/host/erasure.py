@@ -52,7 +52,7 @@ class Eraser:
 
     def __call__(self, path: str, size: Bytes,
                  goes_on: typing.Callable[[], bool]) -> None:
-        """Overwrite a device of so many bytes.
+        """Overwrite a device of so many bytes, durably.
 
         :param goes_on: asked before each portion; no more follow if it denies
 
@@ -70,3 +70,6 @@ class Eraser:
             if not goes_on():
                 break
             block.zero(path, first, min(PORTION, end - first), self.priority)
+        # Else a power cut may bring back what was there, when LVM has given
+        # the blocks to somebody else.
+        block.flush((path,))

@@ -32,9 +32,15 @@ class ErasureTest(base.TestCase):
         for name, value in options.items():
             cfg.CONF.set_override(name, value, group=SECTION)
             self.addCleanup(cfg.CONF.clear_override, name, group=SECTION)
-        with mock.patch.object(block, 'zero') as zero:
+        with mock.patch.object(erasure, 'block',
+                               mock.Mock(PRIORITY=block.PRIORITY)) as made:
             erasure.Eraser.of(config)(PATH, units.Bytes(mib * MIB), goes_on)
-        return [call.args for call in zero.mock_calls]
+        if not made.mock_calls:
+            return []
+        *zeros, flush = made.mock_calls
+        self.assertEqual(mock.call.flush((PATH,)), flush)
+        self.assertEqual([], [call for call in zeros if call[0] != 'zero'])
+        return [call.args for call in zeros]
 
     def test_the_whole_of_it_by_default(self) -> None:
         """In portions; the last one is what is left."""
