@@ -21,6 +21,7 @@ from typing import Callable, Iterator, Sequence
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm.btree import Node
 from cinder_dmclone.host.dm.metadata import BLOCK
+from cinder_dmclone.privileged.thin import BLOCKS
 from cinder_dmclone.units import Bytes
 from cinder_dmclone.units import Sectors
 
@@ -31,8 +32,6 @@ from cinder_dmclone.units import Sectors
 _SUPERBLOCK = struct.Struct('<IIQ16sQIIQQ128s128sQQIIQIII')
 _MAGIC = 27022010
 _VERSIONS = (1, 2)
-# So many blocks are asked for at most.
-AT_ONCE = 256
 
 # From the first byte on, up to and without the second.
 Range = tuple[Bytes, Bytes]
@@ -139,8 +138,8 @@ def _leaves(read: Read, root: int) -> Iterator[tuple[int, ...]]:
     level = [root]
     while level:
         below: list[int] = []
-        for first in range(0, len(level), AT_ONCE):
-            part = level[first:first + AT_ONCE]
+        for first in range(0, len(level), BLOCKS):
+            part = level[first:first + BLOCKS]
             blocks = read(part)
             for at, number in enumerate(part):
                 node = Node.parse(blocks[at * BLOCK:(at + 1) * BLOCK],

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import uuid
 
 from cinder_dmclone import exceptions
+from cinder_dmclone import names
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import dm_ioctl
 from cinder_dmclone.privileged import links
@@ -25,15 +26,13 @@ from cinder_dmclone.privileged import nodes
 from cinder_dmclone.privileged import process
 from cinder_dmclone.privileged import syscalls
 
-UUID_PREFIX = 'CINDER-DMCLONE-'
-
 # What a clone and a multipath device understand.
 _VERBS = frozenset([
     'enable_hydration', 'disable_hydration', 'fail_if_no_path',
     'queue_if_no_path', 'reinstate_path'])
 MODULES = ('dm-clone', 'dm-delay', 'dm-multipath', 'dm-round-robin')
 
-_NAME = re.compile(r'dmclone-[A-Za-z0-9_.+-]{1,112}')
+_NAME = re.compile(rf'{names.DM_PREFIX}[A-Za-z0-9_.+-]{{1,112}}')
 _ARGUMENT = re.compile(r'\d+(:\d+)?')
 # Tables of the targets that have more to tell than their table.
 _TELLING = re.compile(r'\d+ \d+ (clone|multipath)\b')
@@ -67,7 +66,7 @@ def _ours(name: str) -> str:
 
 
 def _uuid(name: str) -> str:
-    return UUID_PREFIX + _ours(name).removeprefix('dmclone-')
+    return names.UUID_PREFIX + _ours(name).removeprefix(names.DM_PREFIX)
 
 
 class Found(NamedTuple):
@@ -104,7 +103,7 @@ def _found(name: str) -> Found | None:
     reply = dm_ioctl.ask(dm_ioctl.TABLE_STATUS, name,
                          dm_ioctl.STATUS_TABLE | dm_ioctl.NOFLUSH)
     # It may have vanished since it was listed.
-    if not reply or not reply.uuid.startswith(UUID_PREFIX):
+    if not reply or not reply.uuid.startswith(names.UUID_PREFIX):
         return None
     table = dm_ioctl.lines(reply)
     return Found(
@@ -269,7 +268,7 @@ def probe() -> str:
         ``device_update_db`` in systemd); '' if it recorded nothing
     :raises CommandTimeout: if udev does not answer
     """
-    name = f'dmclone-check-{uuid.uuid4()}'
+    name = f'{names.DM_PREFIX}check-{uuid.uuid4()}'
     try:
         return process.run(['sh', '-c', _PROBE, 'sh', name, _uuid(name)],
                            _PROBE_SECONDS)

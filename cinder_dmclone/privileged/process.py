@@ -40,19 +40,13 @@ def run(argv: Sequence[str], timeout: float, input: str | None = None) -> str:
     :raises CommandFailed: if it could not be started or its status is not 0
     :raises CommandTimeout: if it did not end in time
     """
-    return run_binary(argv, timeout, input).decode(errors='replace')
-
-
-def run_binary(argv: Sequence[str], timeout: float,
-               input: str | None = None) -> bytes:
-    """Like ``run``, for commands whose output is not text."""
     done = outcome(argv, timeout, input)
     if done.status:
         raise exceptions.CommandFailed(
             command=shlex.join(argv), code=done.status,
             stderr=done.errors[-_STDERR_LIMIT:].decode(
                 errors='replace').strip())
-    return done.output
+    return done.output.decode(errors='replace')
 
 
 def outcome(argv: Sequence[str], timeout: float,

@@ -87,6 +87,9 @@ def _metadata_lvs(host: Host,
     """
     try:
         return host.meta_group.report(patient).lvs
+    except (exceptions.HelperEnded, exceptions.HelperNotStarted,
+            exceptions.NotBegun):
+        raise  # nobody has looked
     except exceptions.DMCloneException as error:
         LOG.debug('Copies are without metadata: %s', error.msg)
         return {}

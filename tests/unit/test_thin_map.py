@@ -14,6 +14,7 @@ import unittest
 from cinder_dmclone.host.dm import btree
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import thin_map
+from cinder_dmclone.privileged import thin
 from tests.unit import base
 
 BLOCK = metadata.BLOCK
@@ -67,7 +68,7 @@ class Pool:
         return number
 
     def read(self, numbers: typing.Sequence[int]) -> bytes:
-        assert len(numbers) <= thin_map.AT_ONCE
+        assert len(numbers) <= thin.BLOCKS
         self.reads += 1
         return b''.join(self.blocks[number] for number in numbers)
 

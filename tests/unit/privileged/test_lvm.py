@@ -13,7 +13,6 @@ from cinder_dmclone import names
 from cinder_dmclone.privileged import dm_ioctl
 from cinder_dmclone.privileged import lvm
 from cinder_dmclone.privileged import nodes
-from cinder_dmclone.privileged import process
 from cinder_dmclone.privileged import syscalls
 from cinder_dmclone.sysfs import block_device
 from tests.unit.privileged import test_dm
@@ -204,10 +203,9 @@ class LvmTest(Case):
         self.ready.assert_called_once_with(f'/dev/vg/{NAME}')
 
     def test_read_bypasses_the_cache(self) -> None:
-        with mock.patch.object(process, 'run_binary') as run:
+        with mock.patch.object(syscalls, 'read') as read:
             lvm.read('vg', NAME, 4096, 8192)
-        self.assertIn('iflag=direct', run.call_args.args[0])
-        self.assertIn('count=2', run.call_args.args[0])
+        self.assertEqual([4096, 8192], list(read.call_args.args[1]))
         self.ready.assert_called_once_with(f'/dev/vg/{NAME}')
 
 
@@ -345,7 +343,10 @@ class HostConfigurationTest(test_dm.Case):
             if number < 3:
                 conf.write_text('x' * number)
             self.run_.side_effect = [answer]
-            for _ in range(2 if found else 1):
+            if not found:
+                self.assertRaises(exceptions.CommandFailed, lvm._filter)
+                continue
+            for _ in range(2):
                 self.assertEqual(f'devices/filter=["{lvm._REJECT}"{found}]',
                                  lvm._filter())
 

@@ -25,10 +25,6 @@ class RunTest(unittest.TestCase):
         text = 'x' * (1 << 20)
         self.assertEqual(text, process.run(['cat'], 10, text))
 
-    def test_binary_output(self) -> None:
-        self.assertEqual(bytes(4096), process.run_binary(
-            ['head', '-c', '4096', '/dev/zero'], 10))
-
     def test_english(self) -> None:
         with mock.patch.dict(os.environ, LC_ALL='de_DE.UTF-8'):
             self.assertEqual('C\n', process.run(
