@@ -10,7 +10,6 @@ import shlex
 import signal
 import sys
 import threading
-import time
 import typing
 from unittest import mock
 
@@ -20,6 +19,7 @@ from oslo_config import cfg
 from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import lvm
+from lab import processes
 from tests.unit import base
 from tests.unit import test_packaging
 
@@ -104,11 +104,10 @@ class KilledTest(DaemonTestCase):
 
     def wait_for_request(self) -> None:
         """Until one was sent."""
-        while True:
+        def sent() -> bool:
             with self.channel.lock:
-                if self.channel.outstanding_msgs:
-                    return
-            time.sleep(0.01)
+                return bool(self.channel.outstanding_msgs)
+        processes.wait_for('a request', sent, interval=0.01)
 
     @ddt.data(identity, report)
     def test_a_request_that_was_not_read(
