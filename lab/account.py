@@ -10,8 +10,10 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from lab.errors import LabError
 from lab.lab import Lab
 from lab.network import mgmt_address
+from lab.processes import wait_for
 
 _FILE = '/run/acct'
 _SWITCH = 'import ctypes, sys; sys.exit(ctypes.CDLL(None).acct({}))'
@@ -76,6 +78,11 @@ class Cost:
     programs: collections.Counter[str]
     statements: Statements
 
+    @property
+    def nothing(self) -> bool:
+        """Whether no program ran, and nothing was asked."""
+        return not self.programs and not self.statements.other
+
     def most(self) -> str:
         """The five programs that ran most."""
         return ', '.join(f'{name} {times}' for name, times
@@ -128,3 +135,23 @@ def cost(lab: Lab, work: Callable[[], object]) -> Cost:
         work()
         seconds = time.monotonic() - begin
     return Cost(seconds, ran, Statements.count(sent, len(lab.nodes)))
+
+
+def idle(lab: Lab, seconds: float) -> Cost:
+    """What all nodes do in so long when nobody wants anything of them.
+
+    Raises LabError if none of them even says that it is alive.
+    """
+    found = cost(lab, lambda: time.sleep(seconds))
+    if not found.statements.heartbeat:
+        raise LabError(f'no node has reported for {seconds:g} s')
+    return found
+
+
+def wait_quiet(lab: Lab, seconds: float) -> None:
+    """Wait until no node has done anything for so long.
+
+    The driver looks once more when Cinder asks for statistics after a change:
+    every minute, unless a lab has it otherwise.
+    """
+    wait_for('the nodes to be quiet', lambda: idle(lab, seconds).nothing)

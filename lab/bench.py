@@ -220,9 +220,10 @@ class Suite:
     def _accounts(self) -> list[Figure]:
         volume, at = self._bench.filled(1)
         bench = self._bench
-        # What has changed is looked at once more by the next statistics.
+        # What has changed is looked at once more by the next statistics. It
+        # is not waited for quiet: whether it is, is measured.
         time.sleep(_MINUTE)
-        idle = account.cost(self._lab, lambda: time.sleep(_MINUTE))
+        idle = account.idle(self._lab, _MINUTE)
         home: list[account.Cost] = []
         away: list[account.Cost] = []
         for _ in range(self._times):

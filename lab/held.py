@@ -10,7 +10,6 @@ import collections
 import concurrent.futures
 import dataclasses
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 
 from lab import account, config
@@ -31,7 +30,7 @@ _VOLUMES = 4
 _ADDRESS = 'substring_index(host, ":", 1)'
 # Less than it takes to attach one.
 _SAMPLE = 0.2
-# From the end of the work to what is called rest.
+# So long nothing must have happened before it is called rest.
 _QUIET = 30
 
 Row = Sequence[str]
@@ -93,7 +92,7 @@ def measure(lab: Lab, times: int, quick: bool,
     for settings, name in (({}, 'defaults'), (RECOMMENDED, 'recommended')):
         say(f'a start, {name}')
         start = account.cost(lab, lambda: _restart(lab, settings))
-        time.sleep(_QUIET)
+        account.wait_quiet(lab, _QUIET)
         rest = look(lab)
         busy: list[Held] = []
         for number in range(times):

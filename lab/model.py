@@ -8,7 +8,6 @@ writes attachments, and looks at all volumes of its node when it starts.
 """
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from lab import account, figures, profile
@@ -18,7 +17,8 @@ from lab.processes import wait_for
 
 LAB = {'nodes': 3}
 _VOLUMES = 8
-# After that nothing is left to do that a change has caused.
+# Longer than the longest pause between two looks of the driver, or from one
+# question for statistics to the next.
 _QUIET = 70
 
 
@@ -32,7 +32,7 @@ def measure(lab: Lab, times: int, quick: bool,
     for number in range(times):
         say(f'three nodes, {number + 1} of {times}')
         volumes = [lab.create_volume(1, node=1) for _ in range(count)]
-        time.sleep(_QUIET)
+        account.wait_quiet(lab, _QUIET)
         # When it is drained there is nothing that could be left.
         for what, work in (('restart', _restart), ('relocate', _relocate),
                            ('drain', _drain)):

@@ -2,8 +2,6 @@
 """A node with nothing in flight costs nothing."""
 from __future__ import annotations
 
-import time
-
 from lab import account
 from tests.functional import base
 
@@ -11,9 +9,8 @@ from tests.functional import base
 WINDOW = 70.0
 # So often it is tried to see one with nothing in it.
 WINDOWS = 4
-# So long nothing must have happened before it is called quiet. The driver
-# reads its VG once more when Cinder asks for statistics after a change: it
-# does so every STATS_SECONDS (tests/functional/environment.py).
+# So long nothing must have happened before it is called quiet: longer than
+# STATS_SECONDS (tests/functional/environment.py).
 QUIET = 20.0
 
 
@@ -27,11 +24,12 @@ class IdleTest(base.FunctionalTest):
         self.assertLess(0, work.statements.other, work)
         # On a slow machine a last look may come after a quiet while.
         for _ in range(WINDOWS):
-            self.wait('the nodes to be quiet', lambda: self.idles(QUIET))
-            if self.idles(WINDOW):
+            account.wait_quiet(self.lab, QUIET)
+            cost = account.idle(self.lab, WINDOW)
+            if cost.nothing:
                 break
         else:
-            self.fail(f'never: {self.cost}')
+            self.fail(f'never: {cost}')
 
     def work(self) -> None:
         """Leave volumes in use on each node, and one that has moved."""
@@ -43,10 +41,3 @@ class IdleTest(base.FunctionalTest):
         at = self.attach(moved, self.node2)
         self.wait_complete(moved)
         self.detach(at)
-
-    def idles(self, seconds: float) -> bool:
-        """Whether for so long no program ran, and nothing was asked."""
-        self.cost = account.cost(self.lab, lambda: time.sleep(seconds))
-        # It is alive, and says so.
-        self.assertLess(0, self.cost.statements.heartbeat)
-        return not self.cost.programs and not self.cost.statements.other

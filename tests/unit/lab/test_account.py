@@ -2,9 +2,13 @@
 """Programs and statements are counted right."""
 from __future__ import annotations
 
+import collections
+import typing
 import unittest
+from unittest import mock
 
 from lab import account
+from lab.errors import LabError
 
 
 def _record(name: str, flags: int = 0) -> bytes:
@@ -51,3 +55,25 @@ class StatementsTest(unittest.TestCase):
             [read, write, read, write, read, read, read, read]))
         self.assertEqual(account.Statements(6, 2), account.Statements.count(
             [read, write, read, write, read, read, read, read], services=2))
+
+
+class QuietTest(unittest.TestCase):
+
+    def wait(self, *costs: tuple[dict[str, int], int, int]) -> int:
+        """How many looks it takes, of programs, reports and statements."""
+        found = (account.Cost(20.0, collections.Counter(ran),
+                              account.Statements(beats, other))
+                 for ran, beats, other in costs)
+        with mock.patch.object(account, 'cost',
+                               side_effect=found) as looks:
+            account.wait_quiet(typing.cast(typing.Any, None), 20)
+        return looks.call_count
+
+    def test_nothing_ran_and_nothing_was_asked(self) -> None:
+        quiet: tuple[dict[str, int], int, int] = ({}, 4, 0)
+        self.assertEqual(1, self.wait(quiet, quiet))
+        self.assertEqual(3, self.wait(({'lvm': 1}, 4, 0), ({}, 4, 1), quiet))
+
+    def test_who_is_dead_is_not_quiet(self) -> None:
+        with self.assertRaisesRegex(LabError, 'no node has reported'):
+            self.wait(({}, 0, 0))
