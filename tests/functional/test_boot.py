@@ -37,6 +37,28 @@ class BootTest(base.FunctionalTest):
         if not self.lab.mariadb.running():
             self.lab.mariadb.start()
 
+    def prepare_copy(self) -> tuple[str, str]:
+        """An LV on node 2 that was to be a volume's copy, and the volume."""
+        lv, volume = str(uuid.uuid4()), self.volume(self.node1)
+        self.node2.run(f'lvcreate -qy -Wn -Zn -L 64m -n volume-{lv} '
+                       f'--addtag dmclone.1.copy/2/{volume} {GROUP} && sync')
+        return lv, volume
+
+    def boot_alone(self) -> None:
+        """Node 2 has lost its power, and reaches nobody afterwards."""
+        self.node2.power_cut()
+        self.without_database()
+        self.node2.partition()
+        self.node2.start()
+        self.node2.wait_booted()
+
+    def assert_told(self, *patterns: str) -> None:
+        """An operator on node 2 is told all of that."""
+        # It fails, as it has something to complain of.
+        text = self.node2.volume.cli('status', check=False).stdout
+        for pattern in patterns:
+            self.assertRegex(text, pattern)
+
     def test_a_node_starts_without_the_control_plane(self) -> None:
         resting = self.volume(self.node2)
         volume, image = self.filled(self.node1)
@@ -47,18 +69,11 @@ class BootTest(base.FunctionalTest):
         at = self.attach_slowly(volume, self.node1, self.node2)
         image.write(at, 3, 20, BLOCKS // 21)
         self.assert_hydrating(at)
-        # A copy that was being prepared when the power failed.
-        lv, waiting = str(uuid.uuid4()), self.volume(self.node1)
-        self.node2.run(f'lvcreate -qy -Wn -Zn -L 64m -n volume-{lv} '
-                       f'--addtag dmclone.1.copy/2/{waiting} {GROUP} && sync')
+        lv, waiting = self.prepare_copy()
         fronts = {self.front(one, self.node2)
                   for one in (resting, other, volume)}
         lent = self.devices(self.node1)
-        self.node2.power_cut()
-        self.without_database()
-        self.node2.partition()
-        self.node2.start()
-        self.node2.wait_booted()
+        self.boot_alone()
         self.assertEqual(set(), fronts & self.devices(self.node2))
         self.node2.volume.cli('activate')
         found = self.devices(self.node2)
@@ -73,15 +88,11 @@ class BootTest(base.FunctionalTest):
                  'count=1', 'iflag=direct', 'status=none']) as read:
             self.wait('the read to wait', lambda: 'D' in self.node2.run(
                 'ps -C dd -o stat=', check=False).stdout)
-            # It has something to complain of.
-            text = self.node2.volume.cli('status', check=False).stdout
-            self.assertIn(f'volume {resting} generation 1, front closed',
-                          text)
-            self.assertRegex(text, f'volume {volume} generation 2, hydrated '
-                             r'\[=* *\] \d+ % from node1@dmclone/'
-                             rf'{volume} \(NO PATH\), front open')
-            self.assertIn(f'{lv}  copy for volume {waiting}, not committed',
-                          text)
+            self.assert_told(
+                f'volume {resting} generation 1, front closed',
+                rf'volume {volume} generation 2, hydrated \[=* *\] \d+ % '
+                rf'from node1@dmclone/{volume} \(NO PATH\), front open',
+                f'{lv}  copy for volume {waiting}, not committed')
             self.assertIsNone(read.poll())
             # The lender keeps what it lends.
             self.assertEqual(lent, self.devices(self.node1))
