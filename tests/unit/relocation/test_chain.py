@@ -72,7 +72,11 @@ class ChainTest(base.CloudTestCase):
         self.move(self.b)
         self.move(self.c)
         self.cloud.before = self._check_removal
+        self.cloud.calls.clear()
         self.assert_moved()
+        self.assertLessEqual({self.a.name, self.b.name}, {
+            call.node for call in self.cloud.calls
+            if (call.port, call.method) == ('group', 'remove')})
 
     def _check_removal(self, call: ports.Call) -> None:
         if (call.port, call.method) == ('group', 'remove'):

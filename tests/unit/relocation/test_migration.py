@@ -86,7 +86,9 @@ class GateTest(migration.MigrationTestCase):
         self.migrate()
         self.held(self.b, self.new)
         self.cloud.before = self._write_at_the_commit
+        self.cloud.calls.clear()
         self.event(self.b, self.new)
+        self.assertIn('commit', [call.method for call in self.cloud.calls])
         self.cloud.before = lambda call: None
         self.write(self.b, self.new)
         with self.assertRaises((mapped.Failed, mapped.Queued)):

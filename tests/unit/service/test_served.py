@@ -125,11 +125,14 @@ class HydratingTest(ServedTest):
         self.assertFalse(self.source().table.queues)
         self.cloud.forget(self.volume, attachment)
 
+        queues: list[bool] = []
+
         def look(call: ports.Call) -> None:
             if call.method == 'apply' and '-front-' in call.arguments[0]:
-                self.assertTrue(self.source().table.queues)
+                queues.append(self.source().table.queues)
         self.cloud.before = look
         _, path = self.cloud.attach(self.volume, self.b)
+        self.assertEqual({True}, set(queues))
         with self.assertRaises(mapped.Queued):
             self.b.mapper.read(path, 0)
         self.cloud.heal()
