@@ -96,7 +96,6 @@ class Schedule:
         self.scheduler = scheduler_module.Scheduler(
             self.choices, spec.switch, MAX_STEPS)
         self._tracing = trace
-        self._unexpected: list[str] = []
 
     def run(self) -> Outcome:
         with self._patched():

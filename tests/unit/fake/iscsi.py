@@ -78,9 +78,6 @@ class Targets:
                                      if g.initiator != initiator))
             self._node.cloud.lose_paths()
 
-    def opens(self, path: str) -> int:
-        return sum(export.device == path for export in self.exports.values())
-
 
 @dataclasses.dataclass
 class Record:
