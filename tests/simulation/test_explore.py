@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import random
 import re
@@ -15,6 +14,7 @@ import unittest
 
 from tests.simulation import explore
 from tests.simulation import stories
+from tests.unit import base
 
 LONG = bool(os.environ.get('DMCLONE_LONG'))
 # One out of so many; none of them divides the number of the variants of a
@@ -42,12 +42,7 @@ def setUpModule() -> None:
                            'of a schedule.')
 
 
-class ExploreTest(unittest.TestCase):
-
-    def setUp(self) -> None:
-        super().setUp()
-        logging.disable(logging.CRITICAL)
-        self.addCleanup(logging.disable, logging.NOTSET)
+class ExploreTest(base.TestCase):
 
     def explore(self, names: typing.Iterable[str]) -> None:
         report = explore.explore(share(names), explore.Report(),

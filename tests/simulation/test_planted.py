@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import logging
-import unittest
-
 from tests.simulation import explore
 from tests.simulation import mistakes
 from tests.simulation import planted  # noqa: F401 (plants)
@@ -24,16 +21,12 @@ from tests.simulation import planted_snap_moves  # noqa: F401 (plants)
 from tests.simulation import planted_thin  # noqa: F401 (plants)
 from tests.simulation import planted_views  # noqa: F401 (plants)
 from tests.simulation import test_explore
+from tests.unit import base
 
 setUpModule = test_explore.setUpModule
 
 
-class PlantedTest(unittest.TestCase):
-
-    def setUp(self) -> None:
-        super().setUp()
-        logging.disable(logging.CRITICAL)
-        self.addCleanup(logging.disable, logging.NOTSET)
+class PlantedTest(base.TestCase):
 
     def caught(self, names: list[str]) -> None:
         for name in test_explore.share(names):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import unittest
 from xml.etree import ElementTree
 
 from lab import exposure
 from lab import figures
+from tests.unit.lab import base
 
 SVG = '{http://www.w3.org/2000/svg}'
 
@@ -17,7 +17,7 @@ def window(seconds: float, gib: float = 4, rate: float = 0,
     return exposure.Window(seconds, gib, rate, ended)
 
 
-class ExposureTest(unittest.TestCase):
+class ExposureTest(base.FiguresTestCase):
 
     def setUp(self) -> None:
         self.found = exposure.made_of({
@@ -25,10 +25,6 @@ class ExposureTest(unittest.TestCase):
             50: [window(60, rate=900), window(120, rate=1100)],
             100: [window(400, 1, 2000, False), window(400, 0, 2000, False)],
         }, 4)
-
-    def value(self, name: str) -> figures.Figure:
-        (figure,) = [one for one in self.found if one.name == name]
-        return figure
 
     def test_is_told_for_a_gib(self) -> None:
         figure = self.value('exposure of a GiB, 50 % load')

@@ -13,7 +13,6 @@ import sqlite3
 import subprocess
 import tempfile
 import unittest
-import zlib
 from collections.abc import Iterator
 from unittest import mock
 
@@ -21,6 +20,7 @@ from lab import blocks
 from lab.blocks import BLOCK, Stamp
 from lab.guest import files, verify
 from tests.unit.lab import damage
+from tests.unit.lab.test_guest_verify import line
 
 DISK, OTHER = 0x1234abcd, 0xfeed
 FIRST = 1 << 32
@@ -108,11 +108,6 @@ int make_rows(const char *folder, uint32_t owner, unsigned int times,
     return result;
 }
 '''
-
-
-def line(text: str) -> str:
-    """A line as the guest writes it."""
-    return f'@{text} *{zlib.crc32(text.encode()) & 0xffff:04x}\n'
 
 
 def begun(first: int = FIRST, disk: int = DISK) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import unittest
 
-from lab import figures
 from lab import hydrating
 from lab.fio import Load
 from lab.hydrating import (REGIONS, REST, SAME, SECOND, ZRAM, Case, Found,
                            Row)
+from tests.unit.lab import base
 
 
 def load(rate: float) -> Load:
@@ -40,7 +40,7 @@ class CasesTest(unittest.TestCase):
         self.assertIn('12 h 12 min', text)
 
 
-class FiguresTest(unittest.TestCase):
+class FiguresTest(base.FiguresTestCase):
 
     def setUp(self) -> None:
         self.found = hydrating.made_of(Found({
@@ -51,10 +51,6 @@ class FiguresTest(unittest.TestCase):
             ('writes', REST): [row(90, 100, 100, 100)]}, {
                 Case(SAME, 4): [40, 30, 45], Case(SECOND, 64): [70, 70, 70],
                 Case(SAME, 64): [80, 60, 50]}))
-
-    def value(self, name: str) -> figures.Figure:
-        (figure,) = [one for one in self.found if one.name == name]
-        return figure
 
     def test_is_a_ratio_to_the_bare_lv_beside_it(self) -> None:
         figure = self.value('writes, remote, second disk, 64 KiB')

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 from lab import figures
 from lab import latency
+from tests.unit.lab import base
 
 SVG = '{http://www.w3.org/2000/svg}'
 EVENTS = {'attach': 10.0, 'moved': 14.0, 'swap': 30.0, 'snapshot': 40.0,
@@ -60,15 +61,11 @@ class LogTest(unittest.TestCase):
                           'longest': [9.0, 4.0]}, found)
 
 
-class FiguresTest(unittest.TestCase):
+class FiguresTest(base.FiguresTestCase):
 
     def setUp(self) -> None:
         slow = [(at, 20 * took) for at, took in WRITES]
         self.found = latency.made_of([(WRITES, EVENTS), (slow, EVENTS)])
-
-    def value(self, name: str) -> figures.Figure:
-        (figure,) = [one for one in self.found if one.name == name]
-        return figure
 
     def test_the_longest_of_each_phase(self) -> None:
         figure = self.value('longest write, swap')
