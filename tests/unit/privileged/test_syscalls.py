@@ -20,6 +20,7 @@ from unittest import mock
 from cinder_dmclone import exceptions
 from cinder_dmclone.privileged import syscaller
 from cinder_dmclone.privileged import syscalls
+from lab import processes
 
 
 class SyscallsTest(unittest.TestCase):
@@ -157,8 +158,11 @@ class SyscallsTest(unittest.TestCase):
     def _kill_after_send(child: syscalls._Child) -> None:
         # Its message waits in the socket: it was sent.
         count = array.array('i', [0])
-        while not count[0]:
+
+        def sent() -> bool:
             fcntl.ioctl(child._socket, termios.TIOCOUTQ, count)
+            return bool(count[0])
+        processes.wait_for('a message', sent, interval=0.01)
         os.kill(child._process.pid, signal.SIGKILL)
 
     def test_nothing_can_be_sent(self) -> None:
