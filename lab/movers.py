@@ -20,7 +20,6 @@ from unittest import mock
 from cinder import exception
 
 from cinder_dmclone import exceptions
-from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.relocation import room
 from cinder_dmclone.service import connections

@@ -27,7 +27,17 @@ DEADLOCK_RETRIES = 3
 # What tells that the database does not answer.
 AWAY = (db_exc.DBError, sa_exc.SQLAlchemyError, exception.ServiceUnavailable)
 
+# So many rows are asked for in one statement.
+AT_ONCE = 20
+
 Found = typing.TypeVar('Found')
+
+
+def portions(wanted: typing.Sequence[Found]
+             ) -> typing.Iterator[typing.Sequence[Found]]:
+    """What is asked for, in parts of which each goes into one statement."""
+    return (wanted[start:start + AT_ONCE]
+            for start in range(0, len(wanted), AT_ONCE))
 
 
 @contextlib.contextmanager

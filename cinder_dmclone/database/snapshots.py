@@ -36,8 +36,6 @@ from cinder_dmclone.releases import models
 
 LOG = logging.getLogger(__name__)
 
-# So many rows are asked for in one statement.
-AT_ONCE = 20
 # The generation that it is made with. Each move adds one.
 PINNED = 1
 # Nobody works on it: who reads what it is has said so in the status. One whose
@@ -125,10 +123,8 @@ class SnapshotStore:
         """
         wanted = sorted(snapshots)
         try:
-            return [row for start in range(0, len(wanted), AT_ONCE)
-                    for row in self._query(
-                        models.Snapshot.id.in_(
-                            wanted[start:start + AT_ONCE]))]
+            return [row for some in changes.portions(wanted)
+                    for row in self._query(models.Snapshot.id.in_(some))]
         except changes.AWAY as error:
             raise exceptions.DatabaseAway(
                 volume='of snapshot ' + ', '.join(wanted),

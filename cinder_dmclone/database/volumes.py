@@ -43,9 +43,6 @@ from cinder_dmclone.releases import models
 
 LOG = logging.getLogger(__name__)
 
-# So many rows are asked for in one statement.
-AT_ONCE = 20
-
 
 class RowStore:
     """Cinder's database, as far as the driver reads and writes it."""
@@ -69,10 +66,8 @@ class RowStore:
         :raises DatabaseAway: if the database does not answer
         """
         wanted = sorted(volume_ids)
-        return [row for start in range(0, len(wanted), AT_ONCE)
-                for row in self._read(
-                    models.Volume.id.in_(wanted[start:start + AT_ONCE]),
-                    wanted)]
+        return [row for some in changes.portions(wanted)
+                for row in self._read(models.Volume.id.in_(some), wanted)]
 
     @reads
     def homes(self, node: NodeName,
@@ -267,11 +262,9 @@ class RowStore:
     def create(self, row: rows.Row) -> rows.Row:
         """Write down that the LV which the row names is a new volume.
 
-        What its row has from another one, or of an earlier attempt, is left
-        behind.
+        What its row has from another one is left behind.
 
-        :raises RowChanged: if it is not being made any more
-        :raises DatabaseAway: if the outcome is not known
+        :raises RowChanged, DatabaseAway: see ``begin``
         """
         return self._swap(row, 'create', {
             'provider_id': str(ProviderId(1)), 'provider_location': None,
@@ -387,8 +380,7 @@ class RowStore:
         :raises DatabaseAway: if the database does not answer
         """
         reasons: dict[VolumeId, str] = {}
-        for start in range(0, len(found), AT_ONCE):
-            some = found[start:start + AT_ONCE]
+        for some in changes.portions(found):
             needed = conditions.to_move(some[0], purpose)
             try:
                 hold = self._hold([row.id for row in some], needed)

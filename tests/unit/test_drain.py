@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from cinder_dmclone.cli import drain
 from cinder_dmclone.cli import remains
 from cinder_dmclone.cli.remains import Fate
+from cinder_dmclone.database import changes
 from cinder_dmclone.database import volumes
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import LvUuid
@@ -318,8 +319,8 @@ class DrainTest(DrainTestCase):
 
     def test_all_volumes_are_asked_about_at_once(self) -> None:
         self.cloud.create(self.a)
-        for count, statements in ((2, 1), (volumes.AT_ONCE, 1),
-                                  (volumes.AT_ONCE + 1, 2)):
+        for count, statements in ((2, 1), (changes.AT_ONCE, 1),
+                                  (changes.AT_ONCE + 1, 2)):
             world = self.a.process.world
             while len(world.rows.on(self.a.name)) < count:
                 self.cloud.create(self.a)

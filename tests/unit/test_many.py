@@ -14,8 +14,8 @@ from unittest import mock
 
 from oslo_config import cfg
 
+from cinder_dmclone.database import changes
 from cinder_dmclone.database import provider_id
-from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
@@ -120,7 +120,7 @@ class LenderTest(ManyTestCase):
                     'group.report', 'targets.list', 'initiator.disks',
                     'rows.find')}, calls)
             # Of each LV two ids are looked for, then their attachments.
-            rows = math.ceil(2 * count / volumes.AT_ONCE)
+            rows = math.ceil(2 * count / changes.AT_ONCE)
             self.assertLessEqual(statements, 2 * looks * rows)
             self.boot()
             calls, statements = self.spent(60.0)

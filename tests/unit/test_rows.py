@@ -103,7 +103,7 @@ class ReadTest(RowsTestCase):
         self.assertIsNone(self.store.get(VolumeId(str(uuid.uuid4()))))
 
     def test_more_than_are_asked_for_at_once(self) -> None:
-        ids = {VolumeId(str(uuid.uuid4())) for _ in range(2 * volumes.AT_ONCE)}
+        ids = {VolumeId(str(uuid.uuid4())) for _ in range(2 * changes.AT_ONCE)}
         for volume in ids:
             self.db.volume(volume, f'{A}#pool')
         found = self.store.find({self.volume, *ids})
