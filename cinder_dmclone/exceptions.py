@@ -262,8 +262,8 @@ class RoomLocked(DMCloneException):
 
 
 class ServiceRuns(DMCloneException):
-    message = ("cinder-volume works on %(node)s and would bring its devices "
-               "up again: stop it first.")
+    message = ("cinder-volume works on %(node)s, or another command does: "
+               "stop it first.")
 
 
 class Deactivating(DMCloneException):

@@ -9,7 +9,6 @@ import time
 import typing
 
 from oslo_config import cfg
-from oslo_utils import netutils
 from oslo_utils import units as oslo_units
 
 from cinder_dmclone.database import snapshots
@@ -45,11 +44,12 @@ def make_host(configuration: typing.Any, node: NodeName,
     """
     config = configuration
     group = lvm.VolumeGroup(config.volume_group, pool=_thin_pool(config))
+    exported = targets.Targets(config.target_ip_address, config.target_port)
     settings = Settings(
         node=node,
         pool=config.safe_get('volume_backend_name') or 'dmclone',
         target_prefix=config.target_prefix,
-        portal=_portal(config),
+        portal=exported.portal,
         least_region=units.Bytes(
             config.dmclone_region_size_kib * oslo_units.Ki),
         hydration_threshold=units.Bytes(
@@ -73,8 +73,7 @@ def make_host(configuration: typing.Any, node: NodeName,
         meta_group=(lvm.VolumeGroup(meta) if meta and meta != group.name
                     else group),
         dm=device.DeviceMapper(),
-        targets=targets.Targets(config.target_ip_address,
-                                config.target_port),
+        targets=exported,
         initiator=initiator.Initiator(),
         erase=erasure.Eraser.of(config))
 
@@ -98,11 +97,6 @@ def _thin_pool(config: typing.Any) -> str:
     if config.dmclone_lvm_type != 'thin':
         return ''
     return config.dmclone_thin_pool or f'{config.volume_group}-pool'
-
-
-def _portal(config: typing.Any) -> str:
-    ip = netutils.escape_ipv6(config.target_ip_address)
-    return f'{ip}:{config.target_port}'
 
 
 def _key() -> bytes:

@@ -17,6 +17,7 @@ from cinder import exception
 
 from cinder_dmclone.cli import decisions
 from cinder_dmclone.cli.errors import fail
+from cinder_dmclone.cli.errors import UNCHANGED
 from cinder_dmclone.database.provider_id import ProviderId
 from cinder_dmclone.database import rows
 from cinder_dmclone.database.snapshots import SnapshotRow
@@ -58,7 +59,7 @@ def run(lv: LvUuid, worlds: typing.Sequence[World], yes: bool) -> int:
 
     :returns: 0, 1 if it may not be done, 2 if it could not be done or told
     """
-    otherwise = decisions.UNCHANGED
+    otherwise = UNCHANGED
     try:
         world = decisions.with_lv(lv, worlds)
         with contextlib.ExitStack() as stack:
@@ -73,7 +74,7 @@ def run(lv: LvUuid, worlds: typing.Sequence[World], yes: bool) -> int:
             _require_down(world, known, change.others)
             print(*change.lines, sep='\n')
             if not yes:
-                print(f'{decisions.UNCHANGED} With --yes it is done.')
+                print(f'{UNCHANGED} With --yes it is done.')
                 return 0
             otherwise = ('Whether it was done is not known: run the command '
                          'again')
@@ -81,9 +82,7 @@ def run(lv: LvUuid, worlds: typing.Sequence[World], yes: bool) -> int:
     except (exceptions.NotAdopted, exceptions.RowChanged) as error:
         return fail(error.msg, 1)
     except exceptions.ServiceRuns as error:
-        return fail(f'cinder-volume works on {error.kwargs["node"]}, or '
-                    f'another command does: stop it first. '
-                    f'{decisions.UNCHANGED}', 1)
+        return fail(f'{error.msg} {UNCHANGED}', 1)
     except _FAILURES as error:
         return fail(f'{decisions.said(error)}. {otherwise}')
     print('Done. Start cinder-volume when the rows of all volumes are right.')

@@ -28,6 +28,7 @@ from cinder_dmclone.cli import check
 from cinder_dmclone.cli import decisions
 from cinder_dmclone.cli import drain
 from cinder_dmclone.cli.errors import fail
+from cinder_dmclone.cli.errors import UNCHANGED
 from cinder_dmclone.cli import repair_group
 from cinder_dmclone.cli import show
 from cinder_dmclone import exceptions
@@ -191,7 +192,7 @@ def _with_worlds(arguments: argparse.Namespace,
                 return max(_try(_put_away_unused, world) for world in worlds)
             return _put_away(worlds)
     except exceptions.ServiceRuns as error:
-        return fail(f'{error.msg} Nothing was changed.', 1)
+        return fail(f'{error.msg} {UNCHANGED}', 1)
     except tooz.ToozError as error:
         return fail(f'nothing was {_DONE[command]}: the locks of '
                     'cinder-volume cannot be had ([coordination] '

@@ -18,6 +18,7 @@ from oslo_config import cfg
 import oslo_messaging as messaging
 
 from cinder_dmclone.cli.errors import fail
+from cinder_dmclone.cli.errors import UNCHANGED
 from cinder_dmclone.database import changes
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
@@ -42,9 +43,6 @@ _Request = (messages.TakeBack | messages.GiveUp | messages.Forget
             | messages.Release | messages.Undo | MoveSnapshot)
 # Whom to ask for it, and the request but for its record.
 _Asked = tuple[World, NodeName, typing.Callable[[str], _Request]]
-
-
-UNCHANGED = 'Nothing was changed.'
 
 
 class CannotAsk(Exception):

@@ -14,6 +14,7 @@ import typing
 
 from cinder_dmclone.cli import decisions
 from cinder_dmclone.cli.errors import fail
+from cinder_dmclone.cli.errors import UNCHANGED
 from cinder_dmclone.cli import remains
 from cinder_dmclone.cli.remains import Fate
 from cinder_dmclone.cli.remains import Item
@@ -45,9 +46,9 @@ def run(arguments: argparse.Namespace, worlds: typing.Sequence[World]) -> int:
         codes = [_drain(world, arguments) for world in worlds]
     except KeyboardInterrupt:
         return fail('stopped' + (f'; {_AGAIN}' if arguments.yes
-                                 else f'. {decisions.UNCHANGED}'))
+                                 else f'. {UNCHANGED}'))
     if not arguments.yes and not all(codes):
-        print(f'{decisions.UNCHANGED} With --yes it is done.')
+        print(f'{UNCHANGED} With --yes it is done.')
     return max(codes)
 
 
@@ -102,7 +103,7 @@ def _line(item: Item) -> str:
 
 def _tell_end(node: NodeName, left: list[Item]) -> None:
     print(*map(_line, left), sep='\n', end='\n' * bool(left))
-    if remains.readers(left):
+    if any(item.reader for item in left):
         print(f'{node} has to stay on: other nodes need what it has.')
     elif left:
         print(f'No other node needs {node}. What stays is away while it is '

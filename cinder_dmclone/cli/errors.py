@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import sys
 
+UNCHANGED = 'Nothing was changed.'
+
 
 def fail(why: str, code: int = 2) -> int:
     """Say in one line why nothing was done; returns the exit status."""

@@ -7,7 +7,6 @@ others whether they will ever need it no more.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import enum
 import typing
@@ -294,8 +293,3 @@ def _left(what: str, stack: Stack,
                     'about to move here: end that attachment or migration')
     return Item(what, Fate.STAYS, f'{status.role_of(stack)}; see the log of '
                 'cinder-volume here')
-
-
-def readers(items: typing.Iterable[Item]) -> dict[NodeName, int]:
-    """How many LVs each of the other nodes reads from this one."""
-    return collections.Counter(item.reader for item in items if item.reader)

@@ -7,13 +7,12 @@ import contextlib
 import typing
 
 from cinder_dmclone.cli.errors import fail
+from cinder_dmclone.cli.errors import UNCHANGED
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import descriptions
 from cinder_dmclone.host import lvm
 from cinder_dmclone import locks
 from cinder_dmclone.ports import Host
-
-UNCHANGED = 'Nothing was changed.'
 
 
 def run(name: str, hosts: typing.Sequence[Host], yes: bool) -> int:
@@ -32,9 +31,8 @@ def run(name: str, hosts: typing.Sequence[Host], yes: bool) -> int:
         for node in sorted({node for node, _ in groups}):
             try:
                 stack.enter_context(locks.Presence(node).absent())
-            except exceptions.ServiceRuns:
-                return fail(f'cinder-volume works on {node}, or another '
-                            f'command does: stop it first. {UNCHANGED}', 1)
+            except exceptions.ServiceRuns as error:
+                return fail(f'{error.msg} {UNCHANGED}', 1)
         return _repair(groups[0][1], yes)
 
 

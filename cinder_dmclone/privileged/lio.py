@@ -133,11 +133,10 @@ def list_exports(part: str = '', iqns: list[str] | None = None
 
 def _state(iqn: str, backstore: pathlib.Path | None) -> dict[str, Any]:
     state: dict[str, Any] = {
-        'iqn': iqn, 'device': '', 'readonly': False, 'serial': '',
+        'iqn': iqn, 'device': '', 'serial': '',
         'initiators': [], 'enabled': False, 'sessions': []}
     if backstore:
         state['device'] = _read(backstore / 'udev_path')
-        state['readonly'] = 'readonly: 1' in _read(backstore / 'info')
         state['serial'] = _serial(backstore)
     tpg = CONFIGFS / 'iscsi' / iqn / 'tpgt_1'
     state['enabled'] = _read(tpg / 'enable') == '1'

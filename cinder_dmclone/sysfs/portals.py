@@ -11,10 +11,10 @@ import pathlib
 CONFIGFS = pathlib.Path('/sys/kernel/config/target')
 
 
-def listens(portal: str, root: pathlib.Path | None = None) -> bool:
+def listens(portal: str) -> bool:
     """Whether a target, whoever's, has this portal ('ip:port').
 
     ``lio_target_call_addnptotpg`` in iscsi_target_configfs.c names it so.
     """
-    return any((tpg / 'np' / portal).is_dir() for tpg in (
-        root or CONFIGFS).glob('iscsi/*/tpgt_*'))
+    return any((tpg / 'np' / portal).is_dir()
+               for tpg in CONFIGFS.glob('iscsi/*/tpgt_*'))

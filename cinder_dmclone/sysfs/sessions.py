@@ -56,19 +56,17 @@ def is_ours(iqn: str) -> bool:
     return len(iqn) <= 223 and _OURS.fullmatch(iqn) is not None
 
 
-def sessions(root: pathlib.Path | None = None) -> list[Session]:
+def sessions() -> list[Session]:
     """Every session with a target of ours, by age.
 
     A session that comes or goes meanwhile is there or not, never an error.
     """
-    return _sessions(root, is_ours)
+    return _sessions(is_ours)
 
 
-def _sessions(root: pathlib.Path | None,
-              wanted: typing.Callable[[str], bool]) -> list[Session]:
-    base = (root or SYSFS) / 'class/iscsi_session'
+def _sessions(wanted: typing.Callable[[str], bool]) -> list[Session]:
     found = []
-    for path in _listed(base):
+    for path in _listed(SYSFS / 'class/iscsi_session'):
         try:
             iqn = _read(path / 'targetname')
             if wanted(iqn):
@@ -86,15 +84,15 @@ def by_use(found: typing.Iterable[Session]) -> list[Session]:
                                               session.disk is None))
 
 
-def find(iqn: str, root: pathlib.Path | None = None) -> Session | None:
+def find(iqn: str) -> Session | None:
     """The session with this target; of several one that works first."""
-    matches = by_use(_sessions(root, iqn.__eq__) if is_ours(iqn) else ())
+    matches = by_use(_sessions(iqn.__eq__) if is_ours(iqn) else ())
     return matches[0] if matches else None
 
 
-def size(disk: Disk, root: pathlib.Path | None = None) -> int | None:
+def size(disk: Disk) -> int | None:
     """How long (bytes) the kernel takes a disk to be, None if it is gone."""
-    path = (root or SYSFS) / 'dev/block' / disk.devnum / 'size'
+    path = SYSFS / 'dev/block' / disk.devnum / 'size'
     try:
         return int(_read(path)) * 512
     except OSError:

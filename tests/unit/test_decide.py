@@ -110,7 +110,7 @@ def lending(found: state.Stack) -> state.Stack:
     return dataclasses.replace(
         found, devices={**found.devices, **devices(*loans)}, exports={
             name.path: targets.ExportState(
-                name.path, name.path, True, found.lv,
+                name.path, name.path, found.lv,
                 frozenset([tag.initiator]), True, frozenset())
             for name, tag in loans.items()})
 

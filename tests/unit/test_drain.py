@@ -60,8 +60,9 @@ class DrainTestCase(operators.OperatorTestCase):
         """While the command sleeps all nodes work."""
         self.cloud.clock.now += seconds
         if seconds == drain.SECONDS:
-            self.readers.append(sum(remains.readers(
-                remains.look(self.a.process.world)).values()))
+            self.readers.append(sum(
+                bool(item.reader)
+                for item in remains.look(self.a.process.world)))
             self.assertLess(len(self.readers), LOOKS)
             self.cloud.tick()
 

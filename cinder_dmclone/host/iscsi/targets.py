@@ -57,7 +57,6 @@ class ExportState:
 
     iqn: str
     device: str
-    readonly: bool
     serial: str
     initiators: frozenset[str]
     enabled: bool

@@ -41,8 +41,7 @@ class Targets:
     def list(self, lv: str = '', iqns: typing.Iterable[str] = ()
              ) -> dict[str, targets.ExportState]:
         return {iqn: targets.ExportState(
-            iqn=iqn, device=export.device, readonly=export.readonly,
-            serial=export.serial, enabled=True,
+            iqn=iqn, device=export.device, serial=export.serial, enabled=True,
             initiators=frozenset(g.initiator for g in export.grants),
             sessions=frozenset(self._node.cloud.logged_in(self._node, iqn)))
             for iqn, export in self.exports.items()

@@ -87,11 +87,11 @@ class TargetsTest(base.BaseTestCase):
 
     def test_list(self) -> None:
         self.lio.list_exports.return_value = (
-            {'iqn': IQN, 'device': '/dev/x', 'readonly': True,
+            {'iqn': IQN, 'device': '/dev/x',
              'serial': 's', 'initiators': ('a', 'b'), 'enabled': True,
              'sessions': ('a',)},)
         self.assertEqual(
-            {IQN: targets.ExportState(IQN, '/dev/x', True, 's',
+            {IQN: targets.ExportState(IQN, '/dev/x', 's',
                                       frozenset('ab'), True,
                                       frozenset('a'))},
             self.targets.list())

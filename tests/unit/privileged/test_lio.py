@@ -308,7 +308,7 @@ class LioTest(base.BaseTestCase):
         self.ensure()
         self.fs.set(f'{ACL}/info', 'InitiatorName: ' + INITIATOR)
         self.assertEqual(
-            [{'iqn': IQN, 'device': DEVICE, 'readonly': True, 'serial': LV,
+            [{'iqn': IQN, 'device': DEVICE, 'serial': LV,
               'initiators': [INITIATOR], 'enabled': True,
               'sessions': [INITIATOR]}], lio.list_exports())
 
