@@ -112,6 +112,7 @@ def front(host: str, lv: LvUuid) -> DeviceName:
 
 
 def loan(lv: LvUuid, borrower: LvUuid) -> DeviceName:
+    """Name of what a borrower reads an LV through."""
     return DeviceName(Kind.LOAN, lv, borrower)
 
 
@@ -121,34 +122,42 @@ def view(lv: LvUuid, read_as: str) -> DeviceName:
 
 
 def serve(lv: LvUuid) -> DeviceName:
+    """Name of what servers elsewhere have a volume through, over iSCSI."""
     return DeviceName(Kind.SERVE, lv)
 
 
 def local_io(lv: LvUuid) -> DeviceName:
+    """Name of what this node's own service copies to a volume through."""
     return DeviceName(Kind.IO, lv)
 
 
 def clone(lv: LvUuid) -> DeviceName:
+    """Name of the dm-clone of an LV that hydrates."""
     return DeviceName(Kind.CLONE, lv)
 
 
 def source(lv: LvUuid) -> DeviceName:
+    """Name of what a clone reads its lender through."""
     return DeviceName(Kind.SOURCE, lv)
 
 
 def joint(lv: LvUuid) -> DeviceName:
+    """Name of what leads users from a lent LV to its copy on this node."""
     return DeviceName(Kind.JOINT, lv)
 
 
 def hold(lv: LvUuid) -> DeviceName:
+    """Name of where writes to a gated front wait."""
     return DeviceName(Kind.HOLD, lv)
 
 
 def sluice(lv: LvUuid) -> DeviceName:
+    """Name of what lets these writes on, or not."""
     return DeviceName(Kind.SLUICE, lv)
 
 
 def stop(lv: LvUuid) -> DeviceName:
+    """Name of what these writes would fail at while they wait."""
     return DeviceName(Kind.STOP, lv)
 
 

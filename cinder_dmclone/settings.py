@@ -59,6 +59,7 @@ class Settings:
 
     @property
     def backend(self) -> str:
+        """The section of ``cinder.conf``; that of its peers is the same."""
         return backend_of(self.node)
 
     def credentials(self, iqn: str,

@@ -71,6 +71,7 @@ class Usage:
 
     @property
     def free(self) -> Bytes:
+        """What of its data nobody has."""
         return Bytes(self.size - self.used)
 
     @property
@@ -80,6 +81,7 @@ class Usage:
 
     @property
     def metadata_percent(self) -> float:
+        """How much of its metadata is in use."""
         return _percent(self.metadata_used, self.metadata_size)
 
     def __str__(self) -> str:

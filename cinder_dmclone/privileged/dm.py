@@ -141,7 +141,10 @@ def _present(reply: dm_ioctl.Reply | None, name: str) -> dm_ioctl.Reply:
 
 @privileged.context.entrypoint
 def create(name: str, table: str, readonly: bool) -> None:
-    """Make a device and wait until udev has made its name."""
+    """Make a device and wait until udev has made its name.
+
+    :raises CommandFailed: if it exists, or the kernel refuses the table
+    """
     process.run(['dmsetup', 'create', _ours(name), '--uuid', _uuid(name),
                  *_readonly(readonly)], _SECONDS, table)
     nodes.ready(f'/dev/mapper/{name}')
@@ -149,7 +152,11 @@ def create(name: str, table: str, readonly: bool) -> None:
 
 @privileged.context.entrypoint
 def load(name: str, table: str, readonly: bool) -> None:
-    """Put a table into the inactive slot; replaces one that is there."""
+    """Put a table into the inactive slot; replaces one that is there.
+
+    :raises CommandFailed: if there is no such device, or the kernel refuses
+        the table
+    """
     _load(name, table, readonly)
 
 
@@ -188,14 +195,20 @@ def exchange(name: str, table: str, readonly: bool, noflush: bool) -> None:
 
 @privileged.context.entrypoint
 def resume(name: str) -> None:
-    """Drop the inactive table, if any, and let I/O run on the live one."""
+    """Drop the inactive table, if any, and let I/O run on the live one.
+
+    :raises CommandFailed: if there is no such device
+    """
     _present(dm_ioctl.ask(dm_ioctl.TABLE_CLEAR, _ours(name)), name)
     process.run(['dmsetup', 'resume', _ours(name)], _SECONDS)
 
 
 @privileged.context.entrypoint
 def activate(name: str) -> None:
-    """Bring up the loaded table of a device that never had one."""
+    """Bring up the loaded table of a device that never had one.
+
+    :raises CommandFailed: if there is no such device
+    """
     process.run(['dmsetup', 'resume', _ours(name)], _SECONDS)
     nodes.ready(f'/dev/mapper/{name}')
 

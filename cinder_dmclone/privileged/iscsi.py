@@ -178,7 +178,11 @@ def login(iqn: str, seconds: float) -> None:
 
 @privileged.timely(_SECONDS, _BEGUN, abroad=True)
 def rescan(iqn: str, seconds: float) -> None:
-    """Look for the target's LUN again."""
+    """Look for the target's LUN again; without a session there is none.
+
+    :param seconds: how long that may take
+    :raises CommandFailed, CommandTimeout: if iscsid cannot now
+    """
     _check(iqn)
     session = sessions.find(iqn)
     if session:

@@ -262,6 +262,8 @@ def snapshot(group: str, name: str, origin: str,
 
     LVM suspends the origin for it. If it is killed then, I/O of the origin
     waits until the group is activated (``_lv_activate`` in LVM's activate.c).
+
+    :raises CommandFailed: if it exists, or the pool takes nothing new
     """
     _volume(group, name)
     # By default a snapshot is left out of activations (lvmthin(7)).
@@ -295,14 +297,20 @@ def remove(group: str, name: str) -> None:
 @privileged.timely(_WAIT_SECONDS, _BEGUN)
 def retag(group: str, name: str, add: tuple[str, ...],
           remove: tuple[str, ...]) -> None:
-    """Add and remove tags in one change of the metadata."""
+    """Add and remove tags in one change of the metadata.
+
+    :raises CommandFailed: if there is no such volume
+    """
     _lvm('lvchange', '--yes', '--quiet', *_tags('--deltag', remove),
          *_tags('--addtag', add), _volume(group, name))
 
 
 @privileged.timely(_WAIT_SECONDS, _BEGUN)
 def rename(group: str, name: str, new_name: str) -> None:
-    """Give a volume another name; one of both is a name of ours."""
+    """Give a volume another name; one of both is a name of ours.
+
+    :raises CommandFailed: if it does not exist, or the new name does
+    """
     for one in (name, new_name):
         _any(one)
     _volume(group, new_name if NAME.fullmatch(new_name) else name)
@@ -311,7 +319,10 @@ def rename(group: str, name: str, new_name: str) -> None:
 
 @privileged.timely(_WAIT_SECONDS, _BEGUN)
 def extend(group: str, name: str, size: int) -> None:
-    """Grow a volume to ``size`` bytes; it may have that size already."""
+    """Grow a volume to ``size`` bytes; it may have that size already.
+
+    :raises CommandFailed: if there is no room, or no such volume
+    """
     try:
         _lvm('lvextend', '--yes', '--quiet', '--size', f'{int(size)}b',
              _volume(group, name))
@@ -330,7 +341,10 @@ def activate(group: str) -> None:
 
 @privileged.timely(_ZERO_SECONDS, _BEGUN)
 def zero(group: str, name: str) -> None:
-    """Overwrite a whole volume with zeros, durably."""
+    """Overwrite a whole volume with zeros, durably.
+
+    :raises CommandFailed: if the disk reports an error
+    """
     path = nodes.ready(f'/dev/{_volume(group, name)}')
     size = block_device.size(path)
     process.run(['dd', 'if=/dev/zero', f'of={path}', 'bs=1M',
@@ -344,6 +358,7 @@ def read(group: str, name: str, first: int, size: int) -> bytes:
 
     :param first: where, a multiple of 4096
     :param size: a multiple of 4096, at most 1 MiB
+    :raises CommandFailed: if the disk reports an error, or ends before that
     """
     if not 0 < size <= _READ_LIMIT or size % 4096 or (
             first < 0 or first % 4096):

@@ -36,7 +36,10 @@ def _pvck(disk: str, *words: str) -> process.Outcome:
 
 @privileged.timely(_WAIT_SECONDS, _BEGUN)
 def lost() -> list[str]:
-    """The disks that are in use by groups which LVM does not find."""
+    """The disks that are in use by groups which LVM does not find.
+
+    :raises CommandFailed: if LVM cannot be started
+    """
     done = process.outcome(['lvm', 'pvs', '--noheadings', '-o',
                             'pv_name,vg_name', *lvm.config()], _SECONDS)
     return _UNKNOWN.findall(done.output.decode(errors='replace'))
@@ -44,14 +47,20 @@ def lost() -> list[str]:
 
 @privileged.timely(_WAIT_SECONDS, _BEGUN)
 def headers(disk: str) -> str:
-    """The headers of a disk, and where the description is that holds."""
+    """The headers of a disk, and where the description is that holds.
+
+    :raises CommandFailed: see ``lost``
+    """
     # Its status says that something is wrong with them.
     return _pvck(disk, '--dump', 'headers').output.decode(errors='replace')
 
 
 @privileged.timely(_WAIT_SECONDS, _BEGUN)
 def search(disk: str) -> str:
-    """All descriptions that a disk has, with when and why each was made."""
+    """All descriptions that a disk has, with when and why each was made.
+
+    :raises CommandFailed: see ``lost``
+    """
     return _pvck(disk, '--dump', 'metadata_search', '-v').output.decode(
         errors='replace')
 

@@ -128,6 +128,7 @@ class LoanTag:
 
     @property
     def borrower(self) -> Location:
+        """The LV that it is lent to."""
         return Location(self.node, self.lv)
 
     @property

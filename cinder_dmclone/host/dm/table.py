@@ -51,6 +51,7 @@ class Linear:
 
     @classmethod
     def parse(cls, words: Iterator[str]) -> Self:
+        """Read what the kernel shows; see ``Segment.parse``."""
         return cls(_devnum(next(words)), Sectors(int(next(words))))
 
 
@@ -81,6 +82,7 @@ class Clone:
 
     @classmethod
     def parse(cls, words: Iterator[str]) -> Self:
+        """Read what the kernel shows; see ``Segment.parse``."""
         return cls(_devnum(next(words)), _devnum(next(words)),
                    _devnum(next(words)), Sectors(int(next(words))),
                    frozenset(_counted(words)), pairs(_counted(words)))
@@ -113,6 +115,7 @@ class Multipath:
 
     @classmethod
     def parse(cls, words: Iterator[str]) -> Self:
+        """Read what the kernel shows; see ``Segment.parse``."""
         features = _counted(words)
         _counted(words)  # hardware handler
         if 'bio' not in features:
@@ -152,6 +155,7 @@ class Gate:
 
     @classmethod
     def parse(cls, words: Iterator[str]) -> Self:
+        """Read what the kernel shows; see ``Segment.parse``."""
         device, offset, *rest = words
         found = cls(_devnum(device), Sectors(int(offset)), _devnum(rest[1]),
                     Sectors(int(rest[2])))
@@ -171,6 +175,7 @@ class Error:
 
     @classmethod
     def parse(cls, words: Iterator[str]) -> Self:
+        """Read what the kernel shows; see ``Segment.parse``."""
         return cls()
 
 
