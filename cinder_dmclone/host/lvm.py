@@ -78,10 +78,7 @@ class LogicalVolume:
 
     @classmethod
     def parse(cls, group: str, row: dict[str, str]) -> Self:
-        """Read a row of ``privileged.lvm.report``.
-
-        :raises KeyError, ValueError: if LVM has not told what it was asked
-        """
+        """Read a row of ``privileged.lvm.report``."""
         active = int(row['lv_kernel_major']) >= 0
         return cls(
             name=row['lv_name'], path=f'/dev/{group}/{row["lv_name"]}',
