@@ -9,7 +9,6 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
-from cinder_dmclone.releases import models
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
 from cinder_dmclone.service import migrate
@@ -43,15 +42,6 @@ class GateTest(migration.MigrationTestCase):
         self.assert_home(self.b)
         self.leave()
         self.assert_migrated()
-
-    def test_a_volume_that_was_put_into_a_group_meanwhile(self) -> None:
-        """Cinder deletes the volumes of a group on the group's node alone."""
-        self.migrate()
-        self.cloud.db.update(self.volume, group_id='group of a')
-        self.switch()
-        self.assert_home(self.b)
-        volume, = self.cloud.db.all(models.Volume)
-        self.assertIsNone(volume.group_id)
 
     def test_the_other_node_is_not_served_over_iscsi(self) -> None:
         self.migrate()

@@ -12,6 +12,7 @@ from cinder_dmclone.host.dm import table
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import offers
 from cinder_dmclone.reconcile import schedule
+from cinder_dmclone.releases import models
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
 from oslo_db import exception as db_exc
@@ -44,6 +45,15 @@ class FailureTest(migration.MigrationTestCase):
         self.switch()
         self.leave()
         self.assert_migrated()
+
+    def test_a_volume_that_was_put_into_a_group_meanwhile(self) -> None:
+        """Cinder deletes the volumes of a group on the group's node alone."""
+        self.migrate()
+        self.cloud.db.update(self.volume, group_id='group of a')
+        self.switch()
+        self.assert_home(self.b)
+        volume, = self.cloud.db.all(models.Volume)
+        self.assertIsNone(volume.group_id)
 
     def test_rollback_with_a_write_held(self) -> None:
         """H13: it was never acknowledged, so it may be forgotten."""
