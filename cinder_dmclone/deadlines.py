@@ -15,7 +15,7 @@ long kernel, iscsid, LVM and udev take is told where they are asked
      |   |                           lock of a volume meanwhile
      |   +- 25  PREPARE              the home node, for the copy to be built
      |   |   +- 15  LOGIN            the borrower, for its lender
-     |   |   +- 20  ROOM             the borrower, for others that take room
+     |   |   +- 20  TURN             the borrower, for others that take room
      |   |   +-  4  HOLES            the borrower, for what it need not copy
      |   +- 10  QUERY                a node that asks another a question, or
      |   |                           several at once
@@ -54,7 +54,6 @@ HYDRATES_PART = 10 / 45
 
 LOGIN_SECONDS = 15.0
 HOLES_SECONDS = 3.0
-ROOM_SECONDS = 20.0
 PORTION_SECONDS = 15.0
 TURN_SECONDS = 20.0
 LOCK_SECONDS = 5.0

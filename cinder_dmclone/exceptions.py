@@ -256,11 +256,6 @@ class VolumeLocked(DMCloneException):
                "%(node)s for %(seconds)s seconds. Try again later.")
 
 
-class RoomLocked(DMCloneException):
-    message = ("Copies have been taking the room of %(node)s one after the "
-               "other for %(seconds)s seconds. Try again later.")
-
-
 class ServiceRuns(DMCloneException):
     message = ("cinder-volume works on %(node)s, or another command does: "
                "stop it first.")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import threading
 import time
 import typing
 
@@ -18,6 +17,7 @@ from oslo_config import cfg
 from tooz import coordination as tooz_coordination
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.host.one_at_a_time import OneAtATime
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.marks import reads
@@ -39,7 +39,7 @@ class Locks:
 
     def __init__(self, node: NodeName) -> None:
         self._node = node
-        self._room = threading.Lock()
+        self._room = OneAtATime(f'the room of {node}')
 
     @reads
     @contextlib.contextmanager
@@ -65,21 +65,13 @@ class Locks:
             lock.release()
 
     @reads
-    @contextlib.contextmanager
-    def room(self, seconds: float) -> typing.Iterator[None]:
-        """Hold the node's room while a copy takes its own of it.
+    def room(self) -> typing.ContextManager[None]:
+        """The node's room, held while a copy takes its own of it.
 
-        Nobody who has it waits for another lock.
-
-        :param seconds: how long to wait for it
-        :raises RoomLocked: if it is still taken then
+        Nobody who has it waits for another lock. To enter it raises NotBegun
+        if others do not end.
         """
-        if not self._room.acquire(timeout=seconds):
-            raise exceptions.RoomLocked(node=self._node, seconds=seconds)
-        try:
-            yield
-        finally:
-            self._room.release()
+        return self._room
 
     @staticmethod
     def forget(volume_id: VolumeId) -> None:

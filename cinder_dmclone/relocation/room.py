@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import lvm
@@ -147,10 +146,10 @@ def make(world: World, lv: LvUuid, size: units.Bytes, copy: clones.Becomes,
 
     :param size: its own; see ``clones.create``
     :raises NoRoom: if there is none; an LV may be there, and has to go
-    :raises RoomLocked: if others do not end
+    :raises NotBegun: if others do not end
     """
     host = world.host
-    with world.locks.room(deadlines.ROOM_SECONDS):
+    with world.locks.room():
         require(host, host.group.report(), size)
         try:
             clones.create(host, lv, size, copy, source, *others)

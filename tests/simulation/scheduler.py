@@ -15,6 +15,7 @@ import typing
 
 import greenlet
 
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from tests.unit.fake import ports
 
@@ -324,8 +325,8 @@ class Locks:
             for waiting in self._waiting.get(volume_id, ()):
                 self._scheduler.wake(waiting)
 
-    def room(self, seconds: float) -> typing.ContextManager[None]:
-        return self.volume('room', seconds)
+    def room(self) -> typing.ContextManager[None]:
+        return self.volume('room', deadlines.TURN_SECONDS)
 
     def _acquire(self, volume_id: str, seconds: float, task: Task) -> None:
         deadline = self._scheduler.now + seconds

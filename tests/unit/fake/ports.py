@@ -9,6 +9,7 @@ import enum
 import threading
 import typing
 
+from cinder_dmclone import deadlines
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.peers import client
@@ -125,8 +126,8 @@ class Locks:
         finally:
             lock.release()
 
-    def room(self, seconds: float) -> typing.ContextManager[None]:
-        return self.volume('room', seconds)
+    def room(self) -> typing.ContextManager[None]:
+        return self.volume('room', deadlines.TURN_SECONDS)
 
 
 class Fate(enum.Enum):
