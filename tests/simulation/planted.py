@@ -41,9 +41,9 @@ bug = mistakes.bug
 @contextlib.contextmanager
 def _unmarked(service, volume_id):
     """An image copy that nobody knows of but its device."""
-    with service.home(volume_id, 'written') as known:
-        name = names.local_io(known.stack.lv)
-        consumers.consume(service.host, known.stack, name)
+    with service.home(volume_id, 'written') as (_, stack):
+        name = names.local_io(stack.lv)
+        consumers.consume(service.host, stack, name)
     try:
         yield name.path
     finally:
