@@ -75,7 +75,6 @@ def _lost(service: Service, known: observed.Facts) -> tuple[_Tag, ...]:
     :raises NotReleased: if there is none
     """
     stack, row = known.stack, known.row
-    reason = ''
     if stack.data is None:
         reason = 'there is no such LV'
     elif stack.unreadable:
