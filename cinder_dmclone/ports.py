@@ -29,3 +29,14 @@ class Host:
     targets: Targets
     initiator: Initiator
     erase: typing.Callable[[str, Bytes, typing.Callable[[], bool]], None]
+
+    @property
+    def own_meta_group(self) -> VolumeGroup | None:
+        """The group for metadata, if it is not that of the data as well."""
+        return (self.meta_group if self.meta_group.name != self.group.name
+                else None)
+
+    @property
+    def groups(self) -> list[VolumeGroup]:
+        """The groups of this node, each once; that of the data first."""
+        return [group for group in (self.group, self.own_meta_group) if group]

@@ -183,7 +183,7 @@ def group_problems(host: Host) -> typing.Iterator[str]:
     No reason to refuse to start: cinder-volume lets such I/O go on, and what
     is there is served.
     """
-    for group in dict.fromkeys((host.group, host.meta_group)):
+    for group in host.groups:
         try:
             report = group.report(patient=True)
         except exceptions.DMCloneException:
@@ -219,7 +219,7 @@ def group_problems(host: Host) -> typing.Iterator[str]:
 def _check_neighbours(service_opts: typing.Iterable[cfg.Opt],
                       host: Host) -> typing.Iterator[str]:
     """One backend would take what is another's for leftovers."""
-    ours = {host.group.name, host.meta_group.name}
+    ours = {group.name for group in host.groups}
     for name in CONF.enabled_backends or ():
         if name == host.settings.backend:
             continue

@@ -22,8 +22,7 @@ def run(name: str, hosts: typing.Sequence[Host], yes: bool) -> int:
     :returns: 0, 1 if it cannot be repaired, 2 if that could not be told
     """
     groups = [(host.settings.node, group) for host in hosts
-              for group in (host.group, host.meta_group)
-              if group.name == name]
+              for group in host.groups if group.name == name]
     if not groups:
         return fail(f'no backend of this node has a volume group {name}. '
                     f'{UNCHANGED}')

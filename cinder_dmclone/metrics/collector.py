@@ -145,8 +145,8 @@ class Collector:
             found['moves_total'] = [((result,), count) for result, count
                                     in source.moves.ended.items()]
         groups = {DATA: host.group}
-        if host.meta_group.name != host.group.name:
-            groups[METADATA] = host.meta_group
+        if host.own_meta_group:
+            groups[METADATA] = host.own_meta_group
         for role, group in groups.items():
             try:
                 report = group.report(self._patient)

@@ -76,7 +76,6 @@ class Found(NamedTuple):
     """
 
     name: str
-    uuid: str
     devnum: str
     open_count: int
     suspended: bool
@@ -107,7 +106,7 @@ def _found(name: str) -> Found | None:
         return None
     table = dm_ioctl.lines(reply)
     return Found(
-        reply.name, reply.uuid, reply.devnum, reply.open_count,
+        reply.name, reply.devnum, reply.open_count,
         bool(reply.flags & dm_ioctl.SUSPENDED),
         bool(reply.flags & dm_ioctl.READONLY),
         bool(reply.flags & dm_ioctl.INACTIVE), table,

@@ -99,13 +99,13 @@ def activate_volumes(host: Host) -> dict[str, str]:
         metadata group may be missing: only what hydrates needs them
     """
     problems = _activate_group(host.group)
-    if host.meta_group.name != host.group.name:
+    if host.own_meta_group:
         try:
-            problems |= _activate_group(host.meta_group)
+            problems |= _activate_group(host.own_meta_group)
         except Exception as error:
             LOG.error('No volume can be taken in, and what hydrated here '
                       'cannot be put together: %s', said(error))
-            problems[host.meta_group.name] = said(error)
+            problems[host.own_meta_group.name] = said(error)
     return problems
 
 

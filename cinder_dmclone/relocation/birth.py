@@ -182,11 +182,8 @@ def build(world: World, row: rows.Row, lent: messages.Lent) -> None:
     """
     assert row.offer is not None
     lv, size = row.offer.lv, units.Bytes.from_gib(row.size)
-    here = world.host.group.report().block_size
-    if lent.block != here:
-        raise _cannot(
-            world, row, f'the disks of {lent.lender.node} have '
-            f'{lent.block}-byte blocks, those of {world.settings.node} {here}')
+    if reason := room.unlike(world, lent.lender.node, lent.block):
+        raise _cannot(world, row, reason)
     if lent.size > size:
         raise _cannot(world, row, f'its source has {lent.size} bytes, more '
                       f'than its own {size}')

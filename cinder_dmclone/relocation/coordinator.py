@@ -20,6 +20,7 @@ from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import chain
 from cinder_dmclone.relocation import lender
+from cinder_dmclone.relocation import room
 from cinder_dmclone.stack import exports
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
@@ -41,7 +42,7 @@ def relocate(world: World, row: rows.Row, peer: NodeName,
     :raises DatabaseAway: the outcome is not known; it is settled later
     """
     chain.require_short(world, row, peer)
-    room = find_room(world, row, peer)
+    there = find_room(world, row, peer)
     # Whatever would stop the seal is found before anything is made.
     stack = lender.check_sealable(world, row, purpose, peer)
     row = offer(world, row, peer, purpose)
@@ -50,9 +51,9 @@ def relocate(world: World, row: rows.Row, peer: NodeName,
         if stack.thin:
             # What it has not written so far the copy will not read.
             lender.seal(world, row, purpose, peer)
-        info = prepare_there(world, row, room, purpose)
+        info = prepare_there(world, row, there, purpose)
         lender.seal(world, row, purpose, peer)
-        commit(world, row, room.pool, purpose)
+        commit(world, row, there.pool, purpose)
     world.peers.notify(peer, row.id)
     return info
 
@@ -141,9 +142,9 @@ def find_room(world: World, row: rows.Row, peer: NodeName) -> messages.Room:
     :raises CannotRelocate: if its disks do not fit
     """
     size = size_of(world, row, peer)
-    room = world.peers.ask(peer, messages.FindRoom(size))
-    require_room(world, row, size, peer, room)
-    return room
+    there = world.peers.ask(peer, messages.FindRoom(size))
+    require_room(world, row, size, peer, there)
+    return there
 
 
 def size_of(world: World, row: rows.Row, peer: str) -> units.Bytes:
@@ -160,18 +161,16 @@ def size_of(world: World, row: rows.Row, peer: str) -> units.Bytes:
 
 
 def require_room(world: World, row: rows.Row, size: units.Bytes,
-                 peer: NodeName, room: messages.Room) -> None:
+                 peer: NodeName, there: messages.Room) -> None:
     """See that a volume of this node can move, after what the peer has said.
 
     :raises NodeFull: if there is no room
     :raises CannotRelocate: if its disks do not fit
     """
-    if room.lacks or room.free < size:
-        raise exceptions.NodeFull(
-            volume=row.id, node=world.settings.node, peer=peer,
-            reason=room.lacks or f'{peer} has not enough room: the volume '
-            f'needs {size} bytes, {room.free} are free')
-    _require_blocks(world, row, peer, room)
+    if reason := room.lacking(peer, there, size, 'volume'):
+        raise exceptions.NodeFull(volume=row.id, node=world.settings.node,
+                                  peer=peer, reason=reason)
+    _require_blocks(world, row, peer, there)
 
 
 def identify(world: World, row: rows.Row, peer: NodeName) -> messages.Identity:
@@ -186,11 +185,8 @@ def identify(world: World, row: rows.Row, peer: NodeName) -> messages.Identity:
 
 def _require_blocks(world: World, row: rows.Row, peer: NodeName,
                     there: messages.Identity) -> None:
-    here = world.host.group.report().block_size
-    if there.block != here:
-        raise cannot(world, row, peer,
-                     f'the disks of {peer} have {there.block}-byte blocks, '
-                     f'those of {world.settings.node} {here}')
+    if reason := room.unlike(world, peer, there.block):
+        raise cannot(world, row, peer, reason)
 
 
 def cannot(world: World, row: rows.Row, peer: str,

@@ -16,7 +16,10 @@ from cinder_dmclone.host.dm import metadata
 from cinder_dmclone.host import lvm
 from cinder_dmclone.host import thin_pool
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
+from cinder_dmclone.peers import messages
 from cinder_dmclone.ports import Host
+from cinder_dmclone.settings import Settings
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone import units
@@ -111,9 +114,9 @@ def free(host: Host, report: lvm.Report, size: units.Bytes) -> units.Bytes:
     settings = host.settings
     data = admit(host, report)
     found = _for_data(host, data)
-    own_group = host.meta_group.name != host.group.name
-    shared = not own_group and data.usage is None
-    meta = _metadata_group(host) if own_group else report
+    own = host.own_meta_group
+    shared = not own and data.usage is None
+    meta = _metadata_report(own, settings) if own else report
     needed = metadata.size(size, settings.least_region).round_up(
         meta.extent_size)
     meta_free = found if shared else meta.free
@@ -133,6 +136,31 @@ def require(host: Host, report: lvm.Report, size: units.Bytes) -> None:
         raise exceptions.NoRoom(
             group=host.group.place, node=host.settings.node, needed=size,
             free=found)
+
+
+def lacking(peer: NodeName, there: messages.Room, size: units.Bytes,
+            what: str) -> str:
+    """Why another node has no room for a copy; empty if it has.
+
+    :param there: what it has said
+    :param what: a word for what would be copied
+    """
+    if there.lacks or there.free >= size:
+        return there.lacks
+    return (f'{peer} has not enough room: the {what} needs {size} bytes, '
+            f'{there.free} are free')
+
+
+def unlike(world: World, peer: NodeName, block: int) -> str:
+    """Why no copy can be made between two nodes' disks; empty if one can.
+
+    :param block: the size of the other's blocks, in bytes
+    """
+    here = world.host.group.report().block_size
+    if block == here:
+        return ''
+    return (f'the disks of {peer} have {block}-byte blocks, those of '
+            f'{world.settings.node} {here}')
 
 
 def make(world: World, lv: LvUuid, size: units.Bytes, copy: clones.Becomes,
@@ -164,10 +192,11 @@ def _for_data(host: Host, data: Space) -> units.Bytes:
     return units.Bytes(max(0, int(data.free) - reserve))
 
 
-def _metadata_group(host: Host) -> lvm.Report:
+def _metadata_report(group: lvm.VolumeGroup,
+                     settings: Settings) -> lvm.Report:
     try:
-        return host.meta_group.report()
+        return group.report()
     except exceptions.DMCloneException as error:
         raise exceptions.NoMetadataGroup(
-            group=host.meta_group.name, node=host.settings.node,
+            group=group.name, node=settings.node,
             reason=error.msg) from error

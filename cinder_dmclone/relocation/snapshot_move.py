@@ -37,6 +37,7 @@ from cinder_dmclone.peers import messages
 from cinder_dmclone.peers.snapshot_messages import CopySnapshot
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import lender
+from cinder_dmclone.relocation import room
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
@@ -55,25 +56,19 @@ def find_room(world: World, row: SnapshotRow, size: units.Bytes,
     :raises NotMoved: if there is none, or its disks do not fit
     :raises PeerRefused, PeerUnreachable: if it does not say
     """
-    room = world.peers.ask(peer, messages.FindRoom(size))
-    require_room(world, row, size, peer, room)
-    return room
+    there = world.peers.ask(peer, messages.FindRoom(size))
+    require_room(world, row, size, peer, there)
+    return there
 
 
 def require_room(world: World, row: SnapshotRow, size: units.Bytes,
-                 peer: NodeName, room: messages.Room) -> None:
+                 peer: NodeName, there: messages.Room) -> None:
     """See that a snapshot can move, after what the other node has said.
 
     :raises NotMoved: if there is no room, or its disks do not fit
     """
-    here = world.host.group.report().block_size
-    reason = room.lacks
-    if not reason and room.free < size:
-        reason = (f'{peer} has not enough room: the snapshot needs {size} '
-                  f'bytes, {room.free} are free')
-    elif room.block != here:
-        reason = (f'the disks of {peer} have {room.block}-byte blocks, those '
-                  f'of {world.settings.node} {here}')
+    reason = (room.lacking(peer, there, size, 'snapshot')
+              or room.unlike(world, peer, there.block))
     if reason:
         raise refusal(world, row, reason)
 

@@ -57,7 +57,7 @@ def create(host: Host, lv: LvUuid, size: units.Bytes, copy: Becomes,
     host.group.create(
         names.data_lv(lv), size,
         [lv_tags.print_tag(tag) for tag in (copy, source, *others)])
-    if host.meta_group.name != host.group.name:
+    if host.own_meta_group:
         # Who finds the metadata LV looks for the other.
         host.group.flush()
     host.meta_group.create(
@@ -141,9 +141,8 @@ def _format(host: Host, stack: Stack) -> None:
 
 def flush_records(host: Host) -> None:
     """Make LVM's own metadata durable: LVM never flushes."""
-    host.group.flush()
-    if host.meta_group.name != host.group.name:
-        host.meta_group.flush()
+    for group in host.groups:
+        group.flush()
 
 
 def assemble(host: Host, stack: Stack) -> Stack:

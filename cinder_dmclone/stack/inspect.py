@@ -58,8 +58,8 @@ def _collect(host: Host, only: LvUuid | None,
 def _collect_lvs(host: Host, found: dict[LvUuid, dict[str, typing.Any]],
                  only: LvUuid | None, patient: bool) -> None:
     reports = {host.group.name: host.group.report(patient).lvs}
-    if host.meta_group.name not in reports:
-        reports[host.meta_group.name] = _metadata_lvs(host, patient)
+    if own := host.own_meta_group:
+        reports[own.name] = _metadata_lvs(own, patient)
     for group_name, lvs in reports.items():
         looked_at = ({names.data_lv(only), names.meta_lv(only)} & lvs.keys()
                      if only else lvs)
@@ -78,7 +78,7 @@ def _collect_lvs(host: Host, found: dict[LvUuid, dict[str, typing.Any]],
                 found[uuid].update(data=lv, tags=tags)
 
 
-def _metadata_lvs(host: Host,
+def _metadata_lvs(group: lvm.VolumeGroup,
                   patient: bool) -> dict[str, lvm.LogicalVolume]:
     """What a metadata group of its own has; nothing if it is lost.
 
@@ -86,7 +86,7 @@ def _metadata_lvs(host: Host,
     what is lent, does not need it.
     """
     try:
-        return host.meta_group.report(patient).lvs
+        return group.report(patient).lvs
     except (exceptions.HelperEnded, exceptions.HelperNotStarted,
             exceptions.NotBegun):
         raise  # nobody has looked

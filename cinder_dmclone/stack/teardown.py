@@ -51,7 +51,7 @@ def _dismantle(host: Host, stack: Stack) -> None:
     _disassemble(host, stack, host.initiator.logout)
     if stack.meta:
         host.meta_group.remove(stack.meta.name)
-        if host.meta_group.name != host.group.name:
+        if host.own_meta_group:
             # The data LV may go next: metadata that a power cut brings back
             # without it would be a riddle to an operator.
             host.meta_group.flush()

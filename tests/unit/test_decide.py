@@ -79,7 +79,7 @@ def stack(lv: LvUuid, *tags: lv_tags.Tag, meta: bool = False,
 def devices(*wanted: names.DeviceName,
             opened: bool = False) -> dict[names.DeviceName, device.Device]:
     return {name: device.Device(
-        str(name), 'uuid', '253:9', table.Table(), int(opened), False,
+        str(name), '253:9', table.Table(), int(opened), False,
         False) for name in wanted}
 
 

@@ -27,7 +27,7 @@ from tests.unit.fake import cloud
 
 LV = LvUuid('70000000-0000-4000-8000-000000000001')
 LENDER = lv_tags.SourceTag(NodeName('b@x'), LvUuid('y'), '', '', Bytes(0), 512)
-SOURCE = device.Device('source', '', '253:1', table.Table.single(
+SOURCE = device.Device('source', '253:1', table.Table.single(
     Sectors(8), table.Linear('253:0')), 1, False, True)
 CLONE = '8 8/1024 32 16384/65536 0 1 no_discard_passdown 0 '
 

@@ -45,7 +45,6 @@ class Device:
     """
 
     name: str
-    uuid: str
     devnum: str
     table: Table
     open_count: int
@@ -278,8 +277,8 @@ def _check_change(device: Device, table: Table) -> None:
 def _device(found: tuple[Any, ...]) -> Device:
     row = dm.Found(*found)
     return Device(
-        name=row.name, uuid=row.uuid, devnum=row.devnum,
-        table=Table.parse(row.table), open_count=row.open_count,
+        name=row.name, devnum=row.devnum, table=Table.parse(row.table),
+        open_count=row.open_count,
         suspended=row.suspended, readonly=row.readonly, pending=row.pending,
         status=_status(row.status))
 

@@ -27,8 +27,7 @@ def there(live: str, name: str = NAME, opened: int = 0,
           suspended: bool = False, readonly: bool = False,
           pending: bool = False, status: str = ''
           ) -> tuple[typing.Any, ...]:
-    uuid = 'CINDER-DMCLONE-' + name.removeprefix('dmclone-')
-    return tuple(dm.Found(name, uuid, '254:7', opened, suspended, readonly,
+    return tuple(dm.Found(name, '254:7', opened, suspended, readonly,
                           pending, live, status))
 
 
@@ -64,11 +63,11 @@ class DeviceMapperTest(unittest.TestCase):
                   readonly=True), there('', 'dmclone-front-a-1')]
         self.assertEqual({
             NAME: device.Device(
-                NAME, 'CINDER-DMCLONE-clone-1', '254:7',
+                NAME, '254:7',
                 table.Table.parse('0 8 linear 1:1 0\n8 8 linear 1:2 0'), 2,
                 suspended=False, readonly=True),
             'dmclone-front-a-1': device.Device(
-                'dmclone-front-a-1', 'CINDER-DMCLONE-front-a-1', '254:7',
+                'dmclone-front-a-1', '254:7',
                 table.Table(), 0, suspended=False, readonly=False),
         }, self.mapper.devices())
         self.assertEqual(1, self.dm.inspect.call_count)
@@ -124,7 +123,7 @@ class DeviceMapperTest(unittest.TestCase):
             self.dm.method_calls[1:])
 
     def test_apply_believes_what_has_to_change(self) -> None:
-        seen = device.Device(NAME, '', '254:7', LINEAR, 1, False, False)
+        seen = device.Device(NAME, '254:7', LINEAR, 1, False, False)
         self.mapper.apply(NAME, OTHER, seen=seen)
         self.assertEqual([mock.call.exchange(NAME, str(OTHER), False, False)],
                          self.dm.method_calls)
@@ -133,7 +132,7 @@ class DeviceMapperTest(unittest.TestCase):
         for table_seen in (OTHER, table.Table()):
             self.dm.reset_mock()
             self._there(LINEAR)
-            seen = device.Device(NAME, '', '254:7', table_seen, 1, False,
+            seen = device.Device(NAME, '254:7', table_seen, 1, False,
                                  False)
             self.mapper.apply(NAME, OTHER, seen=seen)
             self.assertEqual(['exchange'], self._calls())

@@ -36,7 +36,6 @@ class Mapper:
     def _show(self, found: mapped.Mapped, opened: int) -> device.Device:
         return device.Device(
             name=found.name, devnum=found.devnum, table=found.table,
-            uuid=names.UUID_PREFIX + found.name[len(names.DM_PREFIX):],
             open_count=opened, suspended=False,
             readonly=found.readonly, status=self._status(found))
 

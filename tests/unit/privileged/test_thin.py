@@ -125,7 +125,7 @@ class SuspendedTest(unittest.TestCase):
         self.assertEqual([], thin.suspended('my-vg', 'my-pool'))
         self.flags = dict.fromkeys(parts, dm_ioctl.SUSPENDED)
         self.assertEqual(parts, thin.suspended('my-vg', 'my-pool'))
-        self.flags['my--vg-my--pool'] = dm_ioctl.ACTIVE
+        self.flags['my--vg-my--pool'] = dm_ioctl.READONLY
         self.assertEqual(parts[:3], thin.suspended('my-vg', 'my-pool'))
 
     def test_tables_of_what_is_suspended(self) -> None:
