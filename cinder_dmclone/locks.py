@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
+import glob
 import os
 import time
 import typing
 
-from cinder import coordination
 from oslo_config import cfg
 from tooz import coordination as tooz_coordination
 
@@ -26,13 +27,31 @@ CONF = cfg.CONF
 
 _POLL_SECONDS = 0.2
 
-# With the node: a backend of [coordination] may be shared by all nodes, and a
-# node asks others while it holds its own lock.
-_LOCK_NAME = 'dmclone-{node}-{volume}'
+# With the node: several backends may have the same ``state_path``.
+_LOCK_NAME = 'cinder-dmclone-{node}-{volume}'
+
+
+@functools.cache
+def _files(folder: str) -> tooz_coordination.CoordinationDriver:
+    found = tooz_coordination.get_coordinator(f'file://{folder}', b'dmclone')
+    found.start()
+    return found
+
+
+def ready() -> None:
+    """Make what locks need in ``state_path``.
+
+    :raises ToozError: if that cannot be made
+    """
+    _files(CONF.state_path)
 
 
 class Locks:
     """One lock per volume and node, shared by the node's processes.
+
+    They are files in ``state_path``, whatever ``[coordination]`` says: a lock
+    that another machine keeps may be lost while its holder works, and nobody
+    would tell him. Who is on another node is kept away by the row.
 
     And one for the node's room, of which only cinder-volume gives any.
     """
@@ -50,13 +69,9 @@ class Locks:
         :param seconds: how long to wait for it
         :raises VolumeLocked: if it is still taken then
         """
-        lock = coordination.COORDINATOR.get_lock(
-            _LOCK_NAME.format(node=self._node, volume=volume_id))
-        try:
-            taken = lock.acquire(blocking=seconds)
-        except tooz_coordination.LockAcquireFailed:
-            taken = False
-        if not taken:
+        name = _LOCK_NAME.format(node=self._node, volume=volume_id)
+        lock = _files(CONF.state_path).get_lock(name.encode())
+        if not lock.acquire(blocking=seconds):
             raise exceptions.VolumeLocked(
                 volume=volume_id, node=self._node, seconds=seconds)
         try:
@@ -79,17 +94,18 @@ class Locks:
 
         For a class method of Cinder that does not know its node.
         """
-        coordination.synchronized_remove(
-            _LOCK_NAME.format(node='*', volume=volume_id))
+        name = _LOCK_NAME.format(node='*', volume=volume_id)
+        for path in glob.glob(name, root_dir=CONF.state_path):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(os.path.join(CONF.state_path, path))
 
 
 class Presence:
     """Whether cinder-volume works on a backend of this node.
 
-    It is a lock on a file in ``state_path``, which ends with its process.
-    Neither one of Cinder's, which may need another machine, nor of fcntl(2),
-    as fasteners takes: a process loses that when it closes any descriptor of
-    the file, and Cinder may set up a driver twice.
+    It is a lock on a file in ``state_path``, which ends with its process. Not
+    one of fcntl(2), as fasteners takes: a process loses that when it closes
+    any descriptor of the file, and Cinder may set up a driver twice.
     """
 
     def __init__(self, node: NodeName) -> None:

@@ -86,8 +86,6 @@ function cleanup_cinder_backend_dmclone {
     local group=$VOLUME_GROUP_NAME-$1
     # lvremove fails while there are devices on the logical volumes.
     if [[ -x $CINDER_BIN_DIR/cinder-dmclone ]]; then
-        # etcd may be gone: clean.sh, or another host, has stopped it.
-        iniset "$CINDER_CONF" coordination backend_url "file://\$state_path"
         sudo "$CINDER_BIN_DIR/cinder-dmclone" deactivate
     fi
     clean_lvm_volume_group "$group"

@@ -11,7 +11,6 @@ import shlex
 import sys
 import typing
 
-from cinder import coordination
 from cinder import objects
 from cinder import utils
 from cinder import version
@@ -183,31 +182,22 @@ def _with_worlds(arguments: argparse.Namespace,
     if command == 'drain':
         return drain.run(arguments, worlds)
     try:
-        with _locks():
-            if command == 'adopt':
-                return adopt.run(arguments.of, worlds, arguments.yes)
-            if command == 'activate':
-                return max(_try(_activate, world) for world in worlds)
-            if arguments.unused:
-                return max(_try(_put_away_unused, world) for world in worlds)
-            return _put_away(worlds)
+        # Locks are made as cinder-volume's own user makes them.
+        _be_the_owner()
+        locks.ready()
+        if command == 'adopt':
+            return adopt.run(arguments.of, worlds, arguments.yes)
+        if command == 'activate':
+            return max(_try(_activate, world) for world in worlds)
+        if arguments.unused:
+            return max(_try(_put_away_unused, world) for world in worlds)
+        return _put_away(worlds)
     except exceptions.ServiceRuns as error:
         return fail(f'{error.msg} {UNCHANGED}', 1)
     except tooz.ToozError as error:
         return fail(f'nothing was {_DONE[command]}: the locks of '
-                    'cinder-volume cannot be had ([coordination] '
-                    f'backend_url): {error}', 1)
-
-
-@contextlib.contextmanager
-def _locks() -> typing.Iterator[None]:
-    """The locks that cinder-volume takes, as its own user makes them."""
-    _be_the_owner()
-    coordination.COORDINATOR.start()
-    try:
-        yield
-    finally:
-        coordination.COORDINATOR.stop()
+                    f'cinder-volume cannot be had below {CONF.state_path}: '
+                    f'{error}', 1)
 
 
 def _be_the_owner() -> None:
