@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import typing
 
 from cinder_dmclone.host.dm import device
@@ -29,21 +30,36 @@ class Mapper(mapper.Mapper):
 
     :ivar bad: sectors that cannot be read, as names of LVs and regions
     :ivar failed_at: when the path of a source failed
+    :ivar waits: reads that wait: through which devices, and their regions
     """
 
     def __init__(self, node: cloud_module.Node) -> None:
         super().__init__(node)
         self.bad: set[tuple[str, int]] = set()
         self.failed_at: dict[str, float] = {}
+        self.waits: list[tuple[list[mapped.Mapped], int]] = []
 
     def apply(self, name: str, new: table.Table, readonly: bool = False,
               noflush: bool = False,
               seen: device.Device | None = None) -> None:
+        found = self.mapped.get(name)
+        if found and found.table != new:
+            self._go_on(found)
         super().apply(name, new, readonly, noflush, seen)
         for segment in new.segments:
             match segment.target:
                 case table.Multipath(path=str(path)):
                     self._check_blocks(name, path)
+
+    def _go_on(self, passed: mapped.Mapped) -> None:
+        """Let reads that have gone through a device be tried once more.
+
+        One that fails waits again, and the device cannot change.
+        """
+        for through, region in list(self.waits):
+            if passed in through[:-1]:
+                with contextlib.suppress(mapped.Queued, mapped.Failed):
+                    self.read_on(through, region)
 
     def remove(self, name: str) -> None:
         found = self.mapped.get(name)

@@ -192,8 +192,12 @@ class Waiting:
         """
         for passed in self._through[:-1]:
             passed.stuck -= 1
+        if self._through:
+            self._mapper.waits.remove((self._through, self._number))
         for passed in through[:-1]:
             passed.stuck += 1
+        if through:
+            self._mapper.waits.append((through, self._number))
         self._through = through
 
     @property
