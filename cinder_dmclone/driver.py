@@ -27,6 +27,7 @@ from cinder_dmclone.service import capacity
 from cinder_dmclone.service import births
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
+from cinder_dmclone.service import groups
 from cinder_dmclone.service import images
 from cinder_dmclone.service import manage
 from cinder_dmclone.service import migrate
@@ -219,6 +220,20 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         for volume, source in zip(volumes, source_vols or ()):
             births.clone(self._service, volume.id, source.id)
         return None, None
+
+    def delete_group(self, context: typing.Any, group: typing.Any,
+                     volumes: list[typing.Any]
+                     ) -> tuple[dict[str, str], list[dict[str, str]]]:
+        """See that nobody uses a group's volumes; one that fails fails all.
+
+        With NotImplementedError its manager would delete the row also of one
+        that is in use (``_delete_group_generic`` in cinder/volume/manager.py).
+        """
+        left = groups.delete(self._service, [found.id for found in volumes])
+        gone = 'available' if left else 'deleted'
+        return ({'status': 'error' if left else group.status},
+                [{'id': found.id, 'status': left.get(found.id, gone)}
+                 for found in volumes])
 
     def extend_volume(self, volume: typing.Any, new_size: int) -> None:
         volumes.extend(self._service, volume.id, new_size)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 
+from cinder.objects.fields import VolumeStatus
 import sqlalchemy as sa
 
 from cinder_dmclone.database import rows
@@ -117,6 +118,20 @@ def _in_the_way(row: rows.Row, attachment_id: str) -> sa.ColumnElement:
 def _names(row: rows.Row, but: str | None) -> str:
     return ', '.join(f'{found.id} ({found.host or "reserved"})'
                      for found in row.attachments if found.id != but)
+
+
+def let_go() -> sa.ColumnElement:
+    """The status of a volume, or ``available`` if who wanted it has gone.
+
+    While it migrates Cinder leaves the status as it is when an attachment ends
+    (``volume_detached`` of cinder/db/api.py).
+    """
+    volume, attachment = models.Volume, models.VolumeAttachment
+    wanted = sa.exists().where(attachment.volume_id == volume.id,
+                               attachment.deleted == sa.false())
+    return sa.case((sa.and_(volume.status.in_(rows.WANTED),
+                            sa.not_(wanted)), VolumeStatus.AVAILABLE),
+                   else_=volume.status)
 
 
 def difference(row: rows.Row, fresh: rows.Row) -> str:

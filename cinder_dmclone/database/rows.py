@@ -25,6 +25,9 @@ from cinder_dmclone.location import VolumeId
 # (cinder.volume.api.API._attachment_reserve and attachment_update).
 ATTACH_STATUSES = (VolumeStatus.RESERVED, VolumeStatus.ATTACHING,
                    VolumeStatus.IN_USE)
+# Those of a volume that nobody has who wants, or wanted, it.
+WANTED = (VolumeStatus.RESERVED, VolumeStatus.ATTACHING,
+          VolumeStatus.DETACHING)
 MIGRATE_STATUSES = (VolumeStatus.AVAILABLE, VolumeStatus.MAINTENANCE,
                     VolumeStatus.RETYPING)
 # Cinder has no name for it.
@@ -199,12 +202,16 @@ class Row(record.Recorded):
         return next(iter((*there, *waiting)), None)
 
     def after(self, values: typing.Mapping[str, typing.Any]) -> Row:
-        """This row as a change with these values leaves it."""
+        """This row as a change with these values leaves it.
+
+        What the database finds out by itself is as it was.
+        """
+        status = values.get('status', self.status)
         return dataclasses.replace(
             self, provider_id=values['provider_id'],
             host=values.get('host', self.host),
             name_id=values.get('_name_id', self.name_id),
-            status=values.get('status', self.status),
+            status=status if isinstance(status, str) else self.status,
             migration_status=values.get('migration_status',
                                         self.migration_status))
 
@@ -261,15 +268,9 @@ class ForAttachment(Purpose):
 
 @dataclasses.dataclass(frozen=True)
 class LiveMigration(Purpose):
-    """For a server that moves, and has the volume where it comes from too.
-
-    Nothing keeps it from moving then: if the volume was put into a group of
-    Cinder meanwhile it leaves that again, whose volumes Cinder deletes on the
-    group's node alone (``delete_group`` of cinder/volume/manager.py).
-    """
+    """For a server that moves, and has the volume where it comes from too."""
 
     gated = True
-    committed = {'group_id': None, 'consistencygroup_id': None}
     attachment: str
 
 
@@ -383,3 +384,16 @@ class Owner:
 
     location: Location
     pool: str
+
+    def columns(self, row: Row) -> dict[str, str | None]:
+        """What they are then; those of a service aside.
+
+        On another node a volume leaves its group, whose volumes Cinder deletes
+        on the group's node alone (``delete_group`` of
+        cinder/volume/manager.py).
+        """
+        left = ('group_id', 'consistencygroup_id') * (
+            self.location.node != row.node)
+        return {'host': f'{self.location.node}#{self.pool}',
+                '_name_id': self.location.lv, 'cluster_name': None,
+                **dict.fromkeys(left)}

@@ -185,9 +185,10 @@ class RowStore:
         dead, or there never was one.
         """
         record = dataclasses.replace(row.record, offer=None, renewed=0)
-        values = {'provider_id': str(record)}
+        values: dict[str, typing.Any] = {'provider_id': str(record)}
         if row.migrates:
-            values['migration_status'] = VolumeMigrationStatus.ERROR
+            values |= {'migration_status': VolumeMigrationStatus.ERROR,
+                       'status': conditions.let_go()}
         return self._swap(row, 'withdraw', values)
 
     def commit(self, row: rows.Row, owner: rows.Owner,
@@ -240,11 +241,9 @@ class RowStore:
         record = ProviderId(row.generation + 1, source=source)
         service = self._service(owner.location.node, row.id)
         return {
-            'host': f'{owner.location.node}#{owner.pool}',
-            '_name_id': owner.location.lv,
+            **owner.columns(row),
             'provider_id': str(record),
             'provider_location': None, 'provider_auth': None,
-            'cluster_name': None,
             'service_uuid': service.uuid,
             'availability_zone': service.availability_zone,
         }

@@ -209,12 +209,30 @@ def identity(iqn: str, devnum: str, seconds: float) -> dict[str, Any]:
 
     :raises SourceMismatch: if the session has another disk now
     """
+    return scsi.identity(_disk(iqn, devnum).path, devnum, seconds)
+
+
+@privileged.timely(_SECONDS, _BEGUN, abroad=True)
+def set_running(iqn: str, devnum: str) -> None:
+    """Let the kernel use the disk of this session again.
+
+    :raises SourceMismatch: if the session has another disk now
+    :raises CommandFailed: if the kernel refuses
+    """
+    disk = _disk(iqn, devnum)
+    state = sessions.SYSFS / 'dev/block' / disk.devnum / 'device/state'
+    # The kernel wants a whole line (store_state_field in scsi_sysfs.c); and a
+    # process may be left behind.
+    process.run(['tee', str(state)], timeout=10, input='running\n')
+
+
+def _disk(iqn: str, devnum: str) -> sessions.Disk:
     _check(iqn)
     session = sessions.find(iqn)
     if not (session and session.disk and session.disk.devnum == devnum):
         raise exceptions.SourceMismatch(
             iqn=iqn, reason=f'block device {devnum} is not its disk any more')
-    return scsi.identity(session.disk.path, devnum, seconds)
+    return session.disk
 
 
 def _files(iqn: str) -> list[pathlib.Path]:

@@ -31,23 +31,23 @@ class Erasures:
         self._under_way: set[LvUuid] = set()
         self._halted: set[LvUuid] = set()
 
-    def erase(self, lv: LvUuid, may_go: typing.Callable[[], bool]) -> None:
+    def erase(self, lv: LvUuid, may_go: typing.Callable[[], bool]) -> bool:
         """Overwrite an LV, unless somebody stops it.
 
         :param may_go: whether it may still be deleted
+        :returns: whether all of it that has to be overwritten was
         :raises DeviceBusy: if somebody has it open
         """
-        looked = -math.inf
+        looked, stopped = -math.inf, False
 
         def goes_on() -> bool:
-            nonlocal looked
-            if lv in self._halted:
-                return False
+            nonlocal looked, stopped
             now = self._clock.monotonic()
-            if now - looked < LOOK_SECONDS:
-                return True
-            looked = now
-            return may_go()
+            if lv in self._halted:
+                stopped = True
+            elif now - looked >= LOOK_SECONDS:
+                looked, stopped = now, not may_go()
+            return not stopped
 
         self._under_way.add(lv)
         try:
@@ -55,6 +55,7 @@ class Erasures:
                            goes_on)
         finally:
             self._under_way.discard(lv)
+        return not stopped
 
     @contextlib.contextmanager
     def halt(self, lv: LvUuid) -> typing.Iterator[bool]:

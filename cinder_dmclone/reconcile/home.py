@@ -22,6 +22,8 @@ from cinder_dmclone.stack.state import Stack
 # Statuses in which no service of the control plane works on the volume's
 # data without an attachment saying so.
 _QUIET = (VolumeStatus.AVAILABLE, VolumeStatus.ERROR, VolumeStatus.IN_USE)
+# Those of a volume that has been made.
+_WHOLE = (VolumeStatus.AVAILABLE, *rows.ATTACH_STATUSES)
 
 
 def decide(facts: Facts, row: rows.Row) -> Decision:
@@ -33,6 +35,10 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
             + (f'; its source {row.source} is kept' if row.source else ''))
     if row.offer and (facts.overdue or not row.migration):
         return Decision(Action.WITHDRAW, f'nobody works on offer {row.offer}')
+    if not row.provider_id and row.status in _WHOLE:
+        return Decision(Verdict.REPORT, 'its creation was interrupted, '
+                        'whatever its status says: delete it, and make '
+                        'another')
     if not stack.tags.own and not stack.tags.copy and row.source:
         return Decision(Verdict.REPORT, 'the LV has lost its tags; whether it '
                         'is complete is not known')
@@ -241,5 +247,6 @@ def _in_place(attachment: rows.Attachment, row: rows.Row, host: str) -> bool:
 
 
 def _served(stack: Stack, name: names.DeviceName) -> set[str]:
+    """Whom a device is served to; to nobody by a target that is half made."""
     return {initiator for export in stack.exports_of(name).values()
-            for initiator in export.initiators}
+            if export.enabled for initiator in export.initiators}

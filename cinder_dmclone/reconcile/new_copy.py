@@ -24,13 +24,27 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
         return Decision(Verdict.WAIT, 'Cinder moves the volume')
     if row.node == facts.node:
         # This is the home, and its row does not name this copy.
-        return Decision(Action.DISCARD, 'its offer was withdrawn')
+        return _withdrawn(facts, row)
     agreed = facts.agreed.get(row.node)
     if agreed is None:
         return Decision(Question.AGREE, ask=(row.owner,))
     if agreed:
-        return Decision(Action.DISCARD, 'its offer was withdrawn')
+        return _withdrawn(facts, row)
     return Decision(Verdict.WAIT, f'{row.node} still works on this copy')
+
+
+def _withdrawn(facts: Facts, row: rows.Row) -> Decision:
+    """A copy that is not offered any more.
+
+    A commit raises the generation to that of its copy, and a recovery by one
+    more: one of an earlier generation may have been the volume, which a node
+    that was then lost had not written down. Nobody writes another one.
+    """
+    if facts.written:
+        return Decision(
+            Verdict.REPORT, 'it was written, so it was the volume, of which '
+            f'{row.owner} was made again; it is kept without a front')
+    return Decision(Action.DISCARD, 'its offer was withdrawn')
 
 
 def _offered(facts: Facts, row: rows.Row) -> Decision:
@@ -46,7 +60,12 @@ def _offered(facts: Facts, row: rows.Row) -> Decision:
         return Decision(Action.WITHDRAW, 'nobody works on it')
     if stack.write_waits:
         attachment = row.migration
-        if attachment and attachment.attached:
+        if attachment is None:
+            # Its home withdraws it. Or it was read between the commit there
+            # and the end of the attachment that led to it: in a transaction
+            # (READ COMMITTED) a row is older than its attachments.
+            return Decision(Verdict.WAIT, 'no server is migrated')
+        if attachment.attached:
             return Decision(Question.CLAIM, 'a server writes',
                             ask=(row.owner,))
         return Decision(Action.REJECT, 'the attachment is not complete')

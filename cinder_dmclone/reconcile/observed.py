@@ -38,6 +38,8 @@ class Facts:
     that it hydrates from, if that is on this node. ``snapshots`` are the rows
     of those that it is, or was to be, and that it was lent to. ``going``
     tells that it has waited for its erasure since nobody needed it.
+    ``written`` tells of a copy that was before the row's generation that it
+    holds, or may hold, what was written to it.
     """
 
     node: NodeName
@@ -59,6 +61,7 @@ class Facts:
     snapshots: typing.Mapping[SnapshotId, SnapshotRow] = dataclasses.field(
         default_factory=dict)
     going: bool = False
+    written: bool = False
 
     @property
     def here(self) -> Location:

@@ -87,6 +87,11 @@ def ask(world: World, decision: Decision, stack: Stack,
         return True
     place, = decision.ask
     here, peers = Location(world.settings.node, stack.lv), world.peers
+    question = decision.step
+    assert isinstance(question, Question)
+    if turns and not turns.to_ask(place.node, question):
+        return False
+    heard = False
     try:
         match decision.step:
             case Question.AGREE:
@@ -95,9 +100,14 @@ def ask(world: World, decision: Decision, stack: Stack,
             case Question.CLAIM:
                 peers.ask(place.node, messages.HandOver(
                     stack.volume, here, world.settings.pool))
+        heard = True
     except (exceptions.PeerUnreachable, exceptions.PeerRefused) as error:
+        heard = isinstance(error, exceptions.PeerRefused)
         _waits(stack, error)
         return False
+    finally:
+        if turns:
+            turns.asked(place.node, question, heard)
     return True
 
 
@@ -110,7 +120,7 @@ def _have_shown(world: World, places: typing.Iterable[Location],
             answers.shown[place] = show(world.host, place.lv)
         elif place.node in answers.unreachable or (
                 turns and place.node not in by_node
-                and not turns.to_ask(place.node)):
+                and not turns.to_ask(place.node, Question.SHOW)):
             answers.silent[place] = _unreachable(place.node)
         else:
             by_node[place.node].append(place)
@@ -119,7 +129,7 @@ def _have_shown(world: World, places: typing.Iterable[Location],
         for node, asked in by_node.items()})
     for node, asked in by_node.items():
         if turns:
-            turns.asked(node, not any(
+            turns.asked(node, Question.SHOW, not any(
                 isinstance(answer, exceptions.PeerUnreachable)
                 for answer in found[node]))
         for place, answer in zip(asked, found[node]):

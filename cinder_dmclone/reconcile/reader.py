@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import typing
 
+from cinder_dmclone.database.rows import Row
 from cinder_dmclone.database.snapshots import SnapshotRow
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import SnapshotId
@@ -13,6 +14,7 @@ from cinder_dmclone.location import VolumeId
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import offers
 from cinder_dmclone.reconcile import views
+from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import state
 from cinder_dmclone.world import World
@@ -81,7 +83,14 @@ class Reader:
             lender=lender, snapshots=snapshots,
             forgotten=self._views.forgotten(stack, row, snapshots, now),
             overdue=self._offers.overdue(stack.lv, row, now),
-            standing=self._offers.standing(stack.lv, row, now))
+            standing=self._offers.standing(stack.lv, row, now),
+            written=self._was_written(stack, row))
+
+    def _was_written(self, stack: state.Stack, row: Row | None) -> bool:
+        copy = stack.tags.copy
+        return bool(copy and row and not row.unreadable
+                    and copy.generation < row.generation
+                    and not clones.is_untouched(self._world.host, stack))
 
     def now(self, lv: LvUuid, volume: VolumeId,
             answers: observed.Answers) -> observed.Facts:

@@ -380,8 +380,9 @@ class Reconciler:
         The erasure takes long and is done without the lock; whether the LV
         may go is decided again meanwhile, and after it.
         """
-        self.erasures.erase(lv, lambda: self._decide_now(
-            lv, volume, answers)[0].step is Action.ERASE)
+        if not self.erasures.erase(lv, lambda: self._decide_now(
+                lv, volume, answers)[0].step is Action.ERASE):
+            return self.enqueue(lv, schedule.SOONEST)
         with self._world.locks.volume(volume, deadlines.LOCK_SECONDS):
             decision, known = self._decide_now(lv, volume, answers)
             if decision.step is Action.ERASE:

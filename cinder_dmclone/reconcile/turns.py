@@ -11,12 +11,17 @@ from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
+from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.stack import state
 from cinder_dmclone.world import Clock
 
 
 # So long nobody asks a node that has not answered.
 SILENT_SECONDS = 20.0
+# The same of a question for whose answer a server's write waits.
+CLAIM_SECONDS = 5.0
+# No question takes longer.
+ASKED_SECONDS = 60.0
 
 
 class Turns:
@@ -30,8 +35,9 @@ class Turns:
     def __init__(self, initiator: Initiator, clock: Clock) -> None:
         self._initiator = initiator
         self._clock = clock
-        # Until when nobody asks a node that was silent.
-        self._silent: dict[NodeName, float] = {}
+        # Until when nobody asks a node that was silent; a claim does not wait
+        # for what was asked without hurry.
+        self._silent: dict[tuple[NodeName, Question], float] = {}
         # How often each lender was tried, by its portal.
         self._tries: collections.Counter[str] = collections.Counter()
 
@@ -57,19 +63,23 @@ class Turns:
             self._tries[portal] += 1
         return {lv for lvs in by_portal.values() for lv in lvs}
 
-    def to_ask(self, node: NodeName) -> bool:
+    def to_ask(self, node: NodeName, question: Question) -> bool:
         """Whether a node may be asked now; others may not meanwhile."""
-        until, now = self._silent.get(node), self._clock.monotonic()
+        key, now = (node, question), self._clock.monotonic()
+        until = self._silent.get(key)
         if until is None:
             return True
         if now < until:
             return False
-        self._silent[node] = now + SILENT_SECONDS
+        self._silent[key] = now + ASKED_SECONDS
         return True
 
-    def asked(self, node: NodeName, answers: bool) -> None:
+    def asked(self, node: NodeName, question: Question,
+              answers: bool) -> None:
         """Take note of whether a node has answered."""
         if answers:
-            self._silent.pop(node, None)
-        else:
-            self._silent[node] = self._clock.monotonic() + SILENT_SECONDS
+            self._silent.pop((node, question), None)
+            return
+        pause = (CLAIM_SECONDS if question is Question.CLAIM
+                 else SILENT_SECONDS)
+        self._silent[node, question] = self._clock.monotonic() + pause

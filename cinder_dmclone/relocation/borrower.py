@@ -52,6 +52,7 @@ def prepare(world: World, copy: messages.Prepare) -> str:
             stack.gated(name) == copy.gated):
         return name.path
     if stack.data:
+        _require_copy(world, stack, row, 'to prepare a copy')
         teardown.teardown(world.host, stack)
         raise exceptions.PeerRefused(
             node=settings.node, what='to prepare a copy', reason='an '
@@ -114,20 +115,37 @@ def discard(world: World, volume_id: VolumeId, lv: LvUuid) -> None:
     """
     here = Location(world.settings.node, lv)
     stack = inspect.refresh(world.host, lv)
-    row = world.rows.get(volume_id)
-    if row is None or here in row.places:
+    # Who asks may have a record that Cinder copied from another volume's
+    # (``_clone_image_volume`` of cinder/volume/manager.py).
+    of = stack.tags.copy.volume if stack.tags.copy else volume_id
+    found = {row.id: row for row in world.rows.find({volume_id, of})}
+    if found.keys() != {volume_id, of} or any(here in row.places
+                                              for row in found.values()):
         raise exceptions.PeerRefused(
             node=world.settings.node, what='to destroy a copy',
             reason=f'the row still names {here}')
-    if stack.data and not stack.tags.copy:
-        raise exceptions.PeerRefused(
-            node=world.settings.node, what='to destroy a copy',
-            reason=f'{here} is more than a copy')
-    if stack.tags.bars_front or (stack.tags.generation > row.generation):
-        raise exceptions.PeerRefused(
-            node=world.settings.node, what='to destroy a copy',
-            reason=f'{here} is lent, or ahead of the database')
+    if stack.data:
+        _require_copy(world, stack, found[of], 'to destroy a copy')
     destroy(world.host, stack)
+
+
+def _require_copy(world: World, stack: Stack, row: rows.Row,
+                  what: str) -> None:
+    """See that an LV is nothing but a copy that may be destroyed.
+
+    :raises PeerRefused: if it is, or was, more than that: the database may
+        have gone back in time
+    """
+    here, reason = Location(world.settings.node, stack.lv), ''
+    if not stack.tags.copy:
+        reason = f'{here} is more than a copy'
+    elif stack.tags.bars_front or stack.tags.generation > row.generation:
+        reason = f'{here} is lent, or ahead of the database'
+    elif stack.tags.copy.generation < row.generation:
+        reason = f'{here} may have been the volume'
+    if reason:
+        raise exceptions.PeerRefused(node=world.settings.node, what=what,
+                                     reason=reason)
 
 
 def destroy(host: Host, stack: Stack) -> None:

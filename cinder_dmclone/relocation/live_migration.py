@@ -31,10 +31,12 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.peers import messages
+from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.relocation import chain
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack.state import Stack
 from cinder_dmclone.stack import write_gate
 from cinder_dmclone.world import World
 
@@ -68,6 +70,27 @@ def offer(world: World, row: rows.Row, peer: NodeName,
         # Ready before the server's first write has to wait for it.
         write_gate.prepare(world.host, inspect.refresh(world.host, row.lv))
     return info
+
+
+def is_there(world: World, row: rows.Row, stack: Stack) -> bool:
+    """Whether the node of the offered copy still has it; no if it is lost.
+
+    Its name may have been given to another node, which has other disks.
+
+    :param stack: that of the LV which lends to the copy
+    :raises CannotRelocate: if its node cannot tell what has become of it
+    :raises PeerUnreachable, PeerRefused: if it does not say
+    """
+    copy = row.offer
+    assert copy is not None
+    shown = world.peers.ask(copy.node, messages.Show(copy.lv))
+    if shown.state is LvState.MISSING or not any(
+            tag.group == shown.group for tag in stack.loans_to(copy)):
+        return False
+    if shown.state is not LvState.COPY:
+        raise coordinator.cannot(world, row, copy.node,
+                                 f'{copy} is {shown.state.value}')
+    return True
 
 
 def hand_over(world: World, row: rows.Row, copy: Location,

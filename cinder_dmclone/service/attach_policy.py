@@ -62,6 +62,9 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     waiting = _waiting(row, asking)
     broken = row.status.startswith('error')
     if asking == host:
+        if waiting and not waiting.connected and _may_have_moved(row) and (
+                not row.shared):
+            return Placement(How.REFUSE, why=_not_ended(row, host))
         attached = waiting or any(a.host == host for a in row.attachments)
         if attached or not broken:
             return Placement(How.FRONT if attached else How.LOCAL)
@@ -77,6 +80,24 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     if not connector.get('initiator'):
         return Placement(How.REFUSE, why=_unreached(asking, peer))
     return Placement(How.ISCSI)
+
+
+def _may_have_moved(row: rows.Row) -> bool:
+    """Whether a server of the volume's node may be where it was to migrate.
+
+    With its first write the volume comes to it, from under anybody who has
+    been given it here since.
+    """
+    return bool(row.migration and row.migration.attached)
+
+
+def _not_ended(row: rows.Row, host: str) -> str:
+    assert row.offer and row.migration
+    here, there = row.connected_at(host)[0], row.migration
+    return (f'its server was live-migrated to {row.offer.node}, and one of '
+            f'its attachments was not deleted after that: delete {here.id} '
+            f'if the server is on {host_of(row.offer.node)} now, {there.id} '
+            'if it is not (openstack volume attachment delete), and try again')
 
 
 def _unreached(asking: str | None, peer: NodeName | None) -> str:

@@ -257,6 +257,8 @@ def _end_offer(service: Service, row: rows.Row, stack: state.Stack,
 
     :returns: the row, and whether there is nothing more to do
     :raises DeviceBusy: if the server is here
+    :raises CannotRelocate, PeerUnreachable, PeerRefused: if the other node
+        does not say what it has
     """
     world, host = service.world, service.world.settings.host
     copy, attachment = row.offer, row.migration
@@ -277,13 +279,14 @@ def _end_offer(service: Service, row: rows.Row, stack: state.Stack,
         raise exceptions.ServerHere(volume=row.id, node=service.node,
                                     device=fronts[0], peer=copy.node)
     try:
-        if moved:
+        if moved and live_migration.is_there(world, row, stack):
             pool = world.peers.ask(copy.node, messages.Identify()).pool
             live_migration.hand_over(world, row, copy, pool)
             world.peers.notify(copy.node, row.id)
             return row, True
         row = coordinator.withdraw(
-            world, row, 'its server did not move: its attachment was deleted')
+            world, row, f'the copy on {copy.node} is gone' if moved else
+            'its server did not move: its attachment was deleted')
         return row, asking == there
     finally:
         service.loop.enqueue(row.lv)

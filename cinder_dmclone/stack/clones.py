@@ -264,6 +264,8 @@ def reconnect(host: Host, stack: Stack, queue: bool = True) -> bool:
     if not source.local:
         disk = stack.disk or host.initiator.relogin(
             source.iqn, source.portal, deadlines.LOGIN_SECONDS)
+        if disk.state == sessions.OFFLINE:
+            disk = host.initiator.revive(source.iqn, disk)
         if disk.state != sessions.LOGGED_IN:
             return False
         host.initiator.verify(_recorded(source), disk)
@@ -368,6 +370,27 @@ def _end(stack: Stack, end_session: Callable[[str], None]) -> None:
     except exceptions.InitiatorUnusable as error:
         LOG.info('LV %(lv)s needs no lender any more: %(error)s',
                  {'lv': stack.lv, 'error': error.msg})
+
+
+def is_untouched(host: Host, stack: Stack) -> bool:
+    """Whether a copy that never hydrated was never written, for certain.
+
+    A thin one may lack what its lender lacks as well, without a write. What
+    borrows from nobody is on the node of what it was made of, and is lost with
+    that.
+    """
+    source = stack.tags.source
+    if source is None:
+        return True
+    try:
+        if stack.data and stack.thin:
+            return not host.group.mapped(stack.data)
+        ready = stack.meta_tag and stack.meta_tag.ready
+        return not ready or [*missing(host, stack)] == [(0, source.size)]
+    except exceptions.DMCloneException as error:
+        LOG.warning('LV %(lv)s: whether it was written is not known: '
+                    '%(error)s', {'lv': stack.lv, 'error': error.msg})
+        return False
 
 
 def missing(host: Host, stack: Stack) -> Iterator[Range]:

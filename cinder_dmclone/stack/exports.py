@@ -91,7 +91,7 @@ def admit(host: Host, stack: state.Stack,
     iqn = names.serve_iqn(host.settings.target_prefix, stack.known_as)
     current = stack.exports.get(iqn)
     # A disk that is there stays the same one when the volume is cut.
-    serial = current.serial if current and current.serial else stack.lv
+    serial = current.serial if current and current.serial else stack.known_as
     host.targets.ensure(targets.Export(
         iqn=iqn, device=name.path, serial=serial, readonly=False,
         grants=_grants(host, iqn, initiators)))

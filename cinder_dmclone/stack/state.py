@@ -213,17 +213,19 @@ class Stack:
         dm-multipath keeps a path whose session has failed, until I/O fails.
         """
         return self.never_waits or bool(
-            self.source and self.source.usable and not self.lender_away
-            and (self.disk or self.borrows_here))
+            self.source and self.source.usable and (
+                self.borrows_here or self.disk
+                and self.disk.state == sessions.LOGGED_IN))
 
     @property
     def lender_away(self) -> bool:
         """Whether there is a session with the lender that does not work.
 
-        iscsid tries to bring it back by itself, and nobody else can.
+        iscsid tries to bring it back by itself, and nobody else can. A disk
+        that the kernel has given up meanwhile it leaves as it is.
         """
-        return (self.disk is not None
-                and self.disk.state != sessions.LOGGED_IN)
+        return (self.disk is not None and self.disk.state not in (
+            sessions.LOGGED_IN, sessions.OFFLINE))
 
     def missing_loans(self, loans: typing.Iterable[lv_tags.LoanTag]
                       ) -> tuple[lv_tags.LoanTag, ...]:

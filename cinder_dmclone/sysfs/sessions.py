@@ -17,6 +17,8 @@ from cinder_dmclone import names
 SYSFS = pathlib.Path('/sys')
 
 LOGGED_IN = 'LOGGED_IN'
+# Of a disk whose session works, and that the kernel has given up.
+OFFLINE = 'offline'
 
 _OURS = re.compile(rf'iqn\.[0-9a-z.:-]+{names.IQN_MARK}[0-9a-f]{{8,64}}')
 

@@ -189,6 +189,15 @@ class OutageTest(test_snapshots.SnapshotTestCase):
         self.lab.delete_volume(at.volume)
         self.node1.heal()
 
+    def test_a_disk_that_the_kernel_has_given_up_is_used_again(self) -> None:
+        """Error handling that fails leaves it so, though its session works.
+        """
+        at, image = self.hydrating()
+        self.node2.run('for state in /sys/class/iscsi_session/*/device/'
+                       'target*/*/state; do echo offline >"$state"; done')
+        self.ends(self.read(at, END), self.read(at, END // 2))
+        self.finish(at, image)
+
     def test_bad_sector_of_the_lender_does_not_stop_other_reads(self) -> None:
         """H19: LIO reports it like a path that fails."""
         at, image = self.hydrating()

@@ -15,7 +15,8 @@ from tests.simulation.stories import FULL
 from tests.simulation.stories import Step
 from tests.simulation.stories import Story
 
-ENDINGS = ('success', 'success', 'early', 'quiet', 'never', 'held', 'split')
+ENDINGS = ('success', 'success', 'early', 'quiet', 'never', 'held', 'split',
+           'lazy')
 
 
 def of_seed(choices: random.Random, others: random.Random) -> Story:

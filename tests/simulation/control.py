@@ -55,6 +55,8 @@ class Api:
         self.truth: truth_module.Truth | None = None
         # For which node an attachment was connected last.
         self.asked: dict[str, outside.Host] = {}
+        # Whether Cinder itself has moved it.
+        self.moved = False
         self.fate: typing.Callable[[str], ports.Fate] = (
             lambda what: ports.Fate.ARRIVES)
 
@@ -196,7 +198,8 @@ class Api:
         found['deleted'] = True
         row = self.tables.volumes[self.volume]
         if not self.tables.attachments_of(self.volume):
-            row['status'] = 'available'
+            if row['migration_status'] in (None, 'success', 'error'):
+                row['status'] = 'available'
         elif any(other['attach_status'] == 'attached'
                  for other in self.tables.attachments_of(self.volume)):
             row['status'] = 'in-use'
@@ -383,7 +386,18 @@ class Api:
             process.check_alive()
             # Whatever the row says by then.
             row.update(host=host, migration_status='success')
+        self.moved = True
         self._reset_after('migrate', manager, migration_status='error')
+
+    def reset_status(self) -> None:
+        """After ``migrate`` a volume that was wanted meanwhile stays so.
+
+        An administrator sees that in the end.
+        """
+        row = self.tables.volumes[self.volume]
+        if self.moved and row['status'] == 'reserved' and not (
+                self.tables.attachments_of(self.volume)):
+            row['status'] = 'available'
 
     def image(self, truth: truth_module.Truth) -> None:
         """``copy_image_to_volume``: the service itself writes the volume."""

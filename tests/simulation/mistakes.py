@@ -49,12 +49,13 @@ WITHIN = 300
 
 
 def unasked(self: erasures.Erasures, lv: LvUuid,
-            may_go: typing.Callable[[], bool]) -> None:
+            may_go: typing.Callable[[], bool]) -> bool:
     """Overwrite an LV without asking whether it may go.
 
     In place of ``Erasures.erase``, which is the second guard of each copy.
     """
     teardown.erase(self._host, inspect.refresh(self._host, lv), lambda: True)
+    return True
 
 
 UNASKED = ((erasures.Erasures, 'erase', unasked),)

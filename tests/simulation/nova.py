@@ -122,7 +122,8 @@ class Nova:
                 'never': given up before the server runs on the destination;
         'quiet': it writes only when the source has detached;
         'held': given up when it has written there; 'split': the source goes
-        on as well, because the destination's answer was lost.
+        on as well, because the destination's answer was lost;
+        'lazy': it writes a little later, and what it had is left behind.
         """
         old, first = self.server, self.attachment
         if not old or not first or not old.alive or old.host is node:
@@ -146,9 +147,12 @@ class Nova:
         if ending in ('held', 'split'):
             self._fail_late(old, new, attachment, ending)
             return
-        if ending in ('early', 'quiet'):
+        if ending in ('early', 'quiet', 'lazy'):
             old.close()
         self.server, self.attachment = new, attachment
+        if ending == 'lazy':
+            self.start(new, self.choices.choice((0.0, 0.2, 0.5, 1.0)))
+            return
         if ending == 'quiet':
             self._delete(first)
         self.start(new)
@@ -226,11 +230,16 @@ class Nova:
 
     # -- the server ---------------------------------------------------------
 
-    def start(self, server: server_module.Server) -> None:
+    def start(self, server: server_module.Server,
+              seconds: float = 0.0) -> None:
+        """Let a server work.
+
+        :param seconds: in which it does nothing yet
+        """
         server.running = True
         self.writers += 1
         self.scheduler.spawn(f'server on {server.node.host}', self._work,
-                             server)
+                             server, seconds)
 
     def fill(self) -> None:
         """Read all and write all at the same time."""
@@ -290,8 +299,10 @@ class Nova:
         finally:
             self.writers -= 1
 
-    def _work(self, server: server_module.Server) -> None:
+    def _work(self, server: server_module.Server, seconds: float) -> None:
         try:
+            if seconds:
+                self.scheduler.sleep(seconds)
             for _ in range(self.choices.choice((2, 4, 8))):
                 if not server.running:
                     return

@@ -23,6 +23,7 @@ from cinder_dmclone.reconcile import old_copy
 from cinder_dmclone.reconcile import questions
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.service import answers
+from cinder_dmclone.service import attach_policy
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
@@ -180,3 +181,9 @@ bug('a write that waits is looked for where nobody counts',
     (write_gate, 'prepare'), where='crash/live/kill/before/0',
     also=((write_gate, 'rearm', _uncounted(write_gate.rearm)),))(
         _uncounted(write_gate.prepare))
+
+
+@bug('a server comes back to where it may be taken the volume from',
+     (attach_policy, '_may_have_moved'), where='story/live back')
+def _surely_here(row):
+    return False

@@ -14,6 +14,7 @@ from cinder_dmclone import names
 from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile import observed
+from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
@@ -104,7 +105,8 @@ def _never_frozen(self, offer):
 
 
 @bug('a copy on the same node is a live migration', (rows.Row, 'migration'),
-     where='crash/cut/kill/after/0')
+     where='crash/cut/kill/after/0',
+     also=((live_migration, 'is_there', lambda *_: True),))
 @property
 def _migration(self):
     here = self.connected_at(self.node.partition('@')[0])

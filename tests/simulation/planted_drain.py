@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from cinder_dmclone.database import conditions
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import volumes
+from cinder_dmclone.releases import models
 from tests.simulation import mistakes
 
 bug = mistakes.bug
@@ -47,3 +49,9 @@ def _unended(store, row, owner, purpose, *rest,
     if isinstance(purpose, rows.Migrate):
         purpose = _Endless()
     return commit(store, row, owner, purpose, *rest)
+
+
+@bug('what was wanted while it should leave is wanted for ever',
+     (conditions, 'let_go'), where='crash/drain wanted/kill/before/0')
+def _wanted():
+    return models.Volume.__table__.c.status

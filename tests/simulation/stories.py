@@ -86,6 +86,7 @@ BASE = {
     'live': base('attach a, live b success'),
     'live chain': base('attach b, live c early'),
     'live quiet': base('attach a, live b quiet'),
+    'live back': base('attach a, live b lazy, live a success'),
     'live never': base('attach a, live b never'),
     'live held': base('attach a, live b held'),
     'held chain': base('attach b, live c held'),
@@ -301,6 +302,8 @@ BASE = {
                           'recover, attach b, fill, wait 3, detach, attach a'),
     'drain': base('attach b, wait 30, detach, wait 200, drain, attach c, '
                   'wait 3, detach, drain'),
+    'drain wanted': base('drain, attach b, wait 3, detach',
+                         'wait 0, want'),
     'drain raced': base('drain, attach b, fill, wait 3, detach, snap, drain',
                         'wait 0, drain, wait 1, drain'),
     'release': base('strand b, release_all a, attach a, fill, wait 3, detach, '

@@ -117,6 +117,12 @@ class Teller:
             for nova in (self.first, self.second) if shared else ():
                 nova.disown(gone)
 
+    def _want(self) -> None:
+        """A server that wanted the volume is not made after all."""
+        wanted = self.api.reserve('another')
+        self.cloud.scheduler.sleep(self.choices.choice((0.0, 0.1, 1.0)))
+        self.api.disconnect(wanted)
+
     def _again(self) -> None:
         """A request for a connection is repeated by somebody."""
         found = self.api.tables.attachments_of(self.api.volume)
@@ -314,6 +320,7 @@ class Teller:
         self._drop_snapshots(lambda taken: (
             taken.lost
             or taken.row['status'] in ('deleting', 'error_deleting')))
+        self.api.reset_status()
         row = self.api.tables.volumes[self.api.volume]
         if row['status'] in ('deleting', 'deleted') or (
                 self.truth.kept is not None):

@@ -193,7 +193,7 @@ class CommandTest(DescriptionsTestCase):
 
     def call(self, name: str = 'gg', yes: bool = True
              ) -> tuple[int, list[str], str]:
-        host = mock.Mock(group=self.group, meta_group=self.group)
+        host = mock.Mock(groups=[self.group])
         host.settings.node = self.node
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

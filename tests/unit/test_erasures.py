@@ -32,9 +32,9 @@ class ErasuresTest(base.TestCase):
         self.now += seconds
 
     def erase(self, may_go: typing.Callable[[], bool],
-              erase: typing.Callable[..., None]) -> None:
+              erase: typing.Callable[..., None]) -> bool:
         with mock.patch.object(teardown, 'erase', erase):
-            self.erasures.erase(LV, may_go)
+            return self.erasures.erase(LV, may_go)
 
     def test_the_row_is_not_read_for_each_portion(self) -> None:
         may_go = mock.Mock(return_value=True)
@@ -73,3 +73,13 @@ class ErasuresTest(base.TestCase):
             self.erase(lambda: True, lambda host, stack, goes_on: (
                 self.portions.append(goes_on())))
         self.assertEqual([True, False, False], self.portions)
+
+    def test_one_that_was_stopped_is_told(self) -> None:
+        """What has not been overwritten must not be given away."""
+        def erase(host: object, stack: object,
+                  goes_on: typing.Callable[[], bool]) -> None:
+            goes_on()
+        self.assertTrue(self.erase(lambda: True, erase))
+        self.assertFalse(self.erase(lambda: False, erase))
+        with self.erasures.halt(LV):
+            self.assertFalse(self.erase(lambda: True, erase))

@@ -52,7 +52,7 @@ class ManyTest(base.TestCase):
         self.targets = mock.Mock()
         self.targets.list.return_value = {}
         self.host: typing.Any = types.SimpleNamespace(
-            group=group, meta_group=group, dm=self.dm,
+            group=group, own_meta_group=None, dm=self.dm,
             targets=self.targets, initiator=initiator.Initiator(),
             settings=types.SimpleNamespace(target_prefix=PREFIX))
 

@@ -36,8 +36,8 @@ backend, group, meta = sys.argv[3:]
 for line in preflight._check_neighbours(
         manager.volume_backend_opts, types.SimpleNamespace(
         settings=types.SimpleNamespace(backend=backend),
-        group=types.SimpleNamespace(name=group),
-        meta_group=types.SimpleNamespace(name=meta))):
+        groups=[types.SimpleNamespace(name=name)
+                for name in (group, meta)])):
     print(line)
 '''
 

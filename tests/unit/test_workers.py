@@ -9,15 +9,19 @@ from unittest import mock
 
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
+from cinder_dmclone.ports import Host
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Step
+from cinder_dmclone.reconcile import turns
 from cinder_dmclone.reconcile import workers
 from cinder_dmclone.reconcile.workers import Lane
 from cinder_dmclone.stack import state
+from cinder_dmclone.stack import teardown
 from cinder_dmclone.sysfs import sessions
 from tests.unit import base
+from tests.unit import migration
 from tests.unit.fake import cloud
 
 # More than any lane has threads.
@@ -306,3 +310,62 @@ class ReconcilerTest(base.CloudTestCase):
         self.run_thread()
         self.cloud.settle()
         self.assert_settled()
+
+    def test_an_erasure_that_was_halted_is_begun_again(self) -> None:
+        """Also if what it was halted for has failed: nothing is given away.
+        """
+        self.relocated()
+        erasures, halted = self.a.process.loop.erasures, [names.data_lv(
+            self.lv)]
+        erase = teardown.erase
+
+        def stop(host: Host, stack: state.Stack,
+                 goes_on: typing.Callable[[], bool]) -> None:
+            if halted and stack.lv == self.lv:
+                with erasures.halt(self.lv):
+                    goes_on()
+                self.assertIn(halted.pop(), self.a.group.volumes)
+                return
+            self.assertIn(names.data_lv(stack.lv), self.a.group.volumes)
+            erase(host, stack, goes_on)
+        with mock.patch.object(teardown, 'erase', stop):
+            self.cloud.settle()
+        self.assertEqual([], halted)
+        self.assertEqual([names.data_lv(self.lv)], self.a.erased)
+        self.assert_settled()
+
+
+class ClaimTest(migration.MigrationTestCase):
+    """Servers that have moved, and write, and whose old node is silent."""
+
+    def test_few_threads_wait_for_one_node(self) -> None:
+        """Others wait for theirs, whose nodes answer."""
+        loop, others = self.b.process.loop, []
+        self.migrate()
+        for _ in range(5):
+            volume = self.cloud.create(self.a)
+            _, old = self.cloud.attach(volume, self.a)
+            self.a.mapper.open(old)
+            _, new = self.cloud.migrate(volume, self.b)
+            self.b.mapper.open(new)
+            others.append(new)
+        self.a.kill()
+        for new in (self.new, *others):
+            self.held(self.b, new)
+            name = names.DeviceName.parse(new.rpartition('/')[2])
+            assert name
+            loop.enqueue(name.lv)
+        asked = []
+        for _ in range(4):
+            self.cloud.calls.clear()
+            loop.run_once()
+            asked.append(sum(call.method == 'HandOver'
+                             for call in self.cloud.calls))
+            self.cloud.clock.now += turns.CLAIM_SECONDS / 2
+        # Here one works on all, and has been told before it asks again.
+        self.assertEqual([1, 0, 1, 0], asked)
+        self.a.start()
+        self.cloud.settle()
+        self.write(self.b, self.new)
+        for new in others:
+            self.b.mapper.write(new, 3, 'goes on')

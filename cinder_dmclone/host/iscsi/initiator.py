@@ -193,6 +193,21 @@ class Initiator:
                 iqn=source.iqn,
                 reason=f'the kernel takes it for {known} bytes long')
 
+    def revive(self, iqn: str, disk: Disk) -> Disk:
+        """Let I/O flow to a disk that the kernel has given up.
+
+        It does so when a command has failed and the lender does not answer a
+        reset (``scsi_eh_offline_sdevs`` in drivers/scsi/scsi_error.c), and
+        leaves it so when the session is back. Whose disk it is has to be
+        verified.
+
+        :returns: the disk as it is then
+        :raises SourceMismatch: if the session has another disk now
+        :raises CommandFailed: if the kernel refuses
+        """
+        iscsi.set_running(iqn, disk.devnum)
+        return self.disk(iqn) or disk
+
     def logout(self, iqn: str) -> None:
         """End the session and forget the target. Idempotent.
 

@@ -96,6 +96,8 @@ class Initiator:
         self.sessions_: dict[str, str] = {}
         # Portals that did not answer the last login.
         self.silent_: set[str] = set()
+        # Disks that the kernel has given up.
+        self.offline_: set[str] = set()
 
     def check(self) -> None:
         """Always usable."""
@@ -113,9 +115,18 @@ class Initiator:
         devnum = self.sessions_.get(iqn)
         if devnum is None:
             return None
-        up = self._target(iqn) is not None
+        state = (
+            'FAILED' if self._target(iqn) is None else
+            sessions.OFFLINE if devnum in self.offline_ else
+            sessions.LOGGED_IN)
         return sessions.Disk(f'/dev/sd{devnum.partition(":")[2]}', devnum,
-                             sessions.LOGGED_IN if up else 'FAILED')
+                             state)
+
+    def revive(self, iqn: str, disk: Disk) -> Disk:
+        self.offline_.discard(disk.devnum)
+        found = self.disk(iqn)
+        assert found
+        return found
 
     def disks(self) -> dict[str, Disk | None]:
         return {iqn: self.disk(iqn) for iqn in self.sessions_}

@@ -36,6 +36,7 @@ class Sysfs(fixtures.Fixture):
             block.mkdir(parents=True)
             (scsi / 'state').write_text(device_state + '\n')
             (block / 'dev').write_text(devnum + '\n')
+            (block / 'device').symlink_to(scsi)
             (block / 'size').write_text(f'{sectors}\n')
             (self.root / 'dev/block').mkdir(parents=True, exist_ok=True)
             number = self.root / 'dev/block' / devnum

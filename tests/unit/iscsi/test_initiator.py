@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 from unittest import mock
 
@@ -212,6 +213,20 @@ class InitiatorTest(base.BaseTestCase):
         error = self.assertRaises(exceptions.SourceMismatch,
                                   self.initiator.login, SOURCE, 15)
         self.assertIn('51200', str(error))
+
+    def test_a_disk_that_was_given_up(self) -> None:
+        self.sysfs.add(1, IQN, device_state='offline')
+        found = self.initiator.disk(IQN)
+        assert found
+        self.assertEqual(sessions.OFFLINE, found.state)
+
+        def run(iqn: str, devnum: str) -> None:
+            state = self.sysfs.root / f'dev/block/{devnum}/device/state'
+            state.write_text('running\n')
+        self.iscsi.set_running.side_effect = run
+        self.assertEqual(dataclasses.replace(found, state='LOGGED_IN'),
+                         self.initiator.revive(IQN, found))
+        self.iscsi.set_running.assert_called_once_with(IQN, found.devnum)
 
     def test_logout(self) -> None:
         self.sysfs.add(1, IQN)

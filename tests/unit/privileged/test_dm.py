@@ -95,7 +95,7 @@ class DmTest(Case):
         self.ioctl.names = [NAME, 'vg-lv', 'dmclone-gone']
         self.ioctl.tables[NAME] = '0 8 linear 1:1 0\n8 8 error'
         self.assertEqual(
-            [(NAME, f'CINDER-DMCLONE-clone-{LV}', '254:7', 3, False, True,
+            [(NAME, '254:7', 3, False, True,
               False, '0 8 linear 1:1 0\n8 8 error', '')], dm.inspect())
         self.assertEqual(dm.inspect(), dm.inspect(NAME))
 

@@ -12,6 +12,7 @@ from cinder_dmclone import exceptions
 from cinder_dmclone import privileged
 from cinder_dmclone.privileged import iscsi
 from cinder_dmclone.privileged import process
+from cinder_dmclone.sysfs import sessions
 from tests.unit.iscsi import sysfs
 
 IQN = 'iqn.2010-10.org.openstack:dmclone-0123456789abcdef0123456789abcdef'
@@ -226,12 +227,24 @@ class SessionTest(Case):
         iscsi.identity(IQN, '8:16', 5)
         ask.assert_called_once_with('/dev/sdb', '8:16', 5)
 
+    def test_a_disk_that_was_given_up(self) -> None:
+        self.sysfs.add(1, IQN, disk='sdb', devnum='8:16',
+                       device_state='offline')
+        self.assertRaises(exceptions.SourceMismatch, iscsi.set_running, IQN,
+                          '8:0')
+        self.process.assert_not_called()
+        iscsi.set_running(IQN, '8:16')
+        found, = sessions.sessions()
+        assert found.disk
+        self.assertEqual(sessions.LOGGED_IN, found.disk.state)
+
     @ddt.data(FOREIGN, '', f'../{IQN}', IQN + '\n')
     def test_foreign_names_refused(self, iqn: str) -> None:
         for function, arguments in (
                 (iscsi.login, (1,)), (iscsi.logout, (1,)),
                 (iscsi.rescan, (1,)), (iscsi.delete_record, ()),
                 (iscsi.identity, ('8:0', 1)),
+                (iscsi.set_running, ('8:0',)),
                 (iscsi.write_record, (PORTAL, 'user', SECRET))):
             self.assertRaises(ValueError, function, iqn, *arguments)
         self.process.assert_not_called()

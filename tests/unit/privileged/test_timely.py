@@ -39,6 +39,7 @@ CALLS: tuple[tuple[typing.Any, ...], ...] = (
     (iscsi.rescan, IQN, 3.0),
     (iscsi.logout, IQN, 20.0),
     (iscsi.identity, IQN, '8:0', 10.0),
+    (iscsi.set_running, IQN, '8:0'),
     (lvm.report, 'vg'),
     (lvm.report_patiently, 'vg'),
     (lvm.host_scan,),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from cinder_dmclone import exceptions
+from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
@@ -80,6 +81,36 @@ class MessageTest(base.CloudTestCase):
                 messages.Discard(self.volume, lv))
             self.cloud.settle()
         self.assert_settled()
+
+    def test_discard_for_another_volume_is_refused(self) -> None:
+        """Cinder copies records, with what they offer."""
+        other = self.cloud.create(self.a)
+        attachment, path = self.cloud.attach(self.volume, self.a)
+        self.a.mapper.open(path)
+        self.cloud.migrate(self.volume, self.b)
+        offer = self.cloud.row(self.volume).offer
+        assert offer
+        with self.assertRaisesRegex(exceptions.PeerRefused, 'still names'):
+            endpoint.answer(self.b.service, messages.Discard(other, offer.lv))
+        self.assertIn(names.data_lv(offer.lv), self.b.group.volumes)
+
+    def test_prepare_of_what_was_the_volume_is_refused(self) -> None:
+        """A database of before the commit offers it once more."""
+        attachment, path = self.cloud.attach(self.volume, self.a)
+        self.a.mapper.open(path)
+        second, _ = self.cloud.migrate(self.volume, self.b)
+        row = self.cloud.row(self.volume)
+        assert row.offer
+        connector = self.a.connector
+        self.a.mapper.close(path)
+        connections.disconnect(self.a.service, self.volume, connector)
+        self.b.process.loop.run_once(everything=True)
+        self.cloud.db.update(self.volume, host=f'{self.a.name}#pool',
+                             _name_id=None, provider_id=row.provider_id)
+        self.cloud.db.drop_attachment(second)
+        with self.assertRaisesRegex(exceptions.PeerRefused, 'more than a'):
+            self.cloud.migrate(self.volume, self.b)
+        self.assertIn(names.data_lv(row.offer.lv), self.b.group.volumes)
 
     def test_discard_of_an_offered_copy_is_refused(self) -> None:
         """H6: an abort is a change of the row before it is a message."""

@@ -7,8 +7,10 @@ import threading
 import typing
 import uuid
 
+from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
+from cinder_dmclone.location import Location
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.service import connections
@@ -279,3 +281,41 @@ class RetryTest(base.CloudTestCase):
         self.cloud.complete(self.volume, attachment)
         self.cloud.settle()
         self.assert_settled()
+
+    def test_a_disk_that_the_kernel_has_given_up(self) -> None:
+        """Its session is back, and nobody else lets I/O flow again."""
+        self.relocated()
+        self.cloud.tick()
+        self.b.initiator.offline_.update(self.b.initiator.sessions_.values())
+        self.b.mapper.lose_paths()
+        self.cloud.settle()
+        self.assert_settled()
+
+
+class LeaveTest(base.CloudTestCase):
+    """A volume that was to leave its node stays, and was wanted meanwhile."""
+
+    def withdrawn(self, status: str, wanted: bool = False) -> str:
+        """The status after an offer was taken back.
+
+        :param wanted: whether there is an attachment
+        """
+        store = self.a.process.world.rows
+        row = store.offer(self.cloud.row(self.volume),
+                          Location.never_used(self.b.name), rows.Leave())
+        self.cloud.db.update(self.volume, status=status)
+        if wanted:
+            self.cloud.db.attachment(self.volume)
+        store.withdraw(row)
+        return str(self.cloud.row(self.volume).status)
+
+    def test_who_wanted_it_has_gone(self) -> None:
+        """Cinder leaves the status as it is while it migrates."""
+        self.assertEqual('available', self.withdrawn('reserved'))
+        self.assertEqual('available', self.withdrawn('detaching'))
+
+    def test_who_wants_it_is_there(self) -> None:
+        self.assertEqual('reserved', self.withdrawn('reserved', wanted=True))
+
+    def test_what_else_is_done_with_it(self) -> None:
+        self.assertEqual('backing-up', self.withdrawn('backing-up'))

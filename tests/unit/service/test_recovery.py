@@ -14,12 +14,14 @@ from cinder_dmclone.location import Location
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.releases import models
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone import units
 from tests.unit.fake import cloud
 from tests.unit.fake import mapped
+from tests.unit.fake import ports
 from tests.unit.service import operators
 
 
@@ -42,6 +44,47 @@ class LostTestCase(operators.OperatorTestCase):
         asked, asking = node or self.a, by or self.others[0]
         return asking.process.world.peers.ask(
             asked.name, messages.TakeBack(self.volume, record))
+
+
+class NeverAdoptedTest(operators.OperatorTestCase):
+    """The node was lost before it had written down that it is the owner."""
+
+    hosts = ('a', 'b', 'c')
+
+    def lost(self, *regions: int) -> str:
+        """The name of what the node has when it is back.
+
+        :param regions: a server had written them
+        """
+        def before(call: ports.Call) -> None:
+            if call.node == self.a.name and call.method == 'commit':
+                self.b.kill()
+        self.cloud.before = before
+        _, path = self.relocated()
+        for region in regions:
+            self.b.mapper.write(path, region, 'acknowledged')
+            self.b.mapper.flush(path)
+        found = names.data_lv(self.cloud.row(self.volume).lv)
+        self.lose(self.b)
+        peers = self.others[0].process.world.peers
+        plan = peers.ask(self.a.name, messages.TakeBack(self.volume, ''))
+        peers.ask(self.a.name, messages.TakeBack(self.volume, plan.record))
+        self.cloud.settle()
+        self.down.clear()
+        self.b.start()
+        self.cloud.settle()
+        return found
+
+    def test_what_a_server_wrote_is_kept(self) -> None:
+        found = self.lost(0, 3)
+        self.assertEqual('acknowledged',
+                         self.b.group.volumes[found].durable[3])
+        problem, = self.b.process.loop._reported.values()
+        self.assertIn('it was written', problem)
+
+    def test_what_nobody_wrote_is_not(self) -> None:
+        found = self.lost()
+        self.assertNotIn(found, self.b.group.volumes)
 
 
 class TakeBackTest(LostTestCase):
@@ -79,6 +122,14 @@ class TakeBackTest(LostTestCase):
         self.detach()
         _, path = self.cloud.attach(self.volume, self.a)
         self.assert_data(self.a, path)
+
+    def test_it_leaves_the_group_of_the_lost_node(self) -> None:
+        """Which Cinder can neither delete nor take it out of any more."""
+        self.cloud.db.update(self.volume, group_id='group of b')
+        self.lose(self.b)
+        self.taken_back()
+        volume, = self.cloud.db.all(models.Volume)
+        self.assertIsNone(volume.group_id)
 
     def test_nothing_is_left_on_the_lender(self) -> None:
         self.lose(self.b)

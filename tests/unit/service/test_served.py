@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 from unittest import mock
 
 from oslo_serialization import jsonutils
 
+from cinder_dmclone import exceptions
+from cinder_dmclone.host.iscsi import targets
+from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import images
+from cinder_dmclone.service import snapshots
 from tests.unit import base
 from tests.unit.fake import mapped
 from tests.unit.fake import ports
@@ -79,6 +84,50 @@ class AdmittedTest(ServedTest):
         self.cloud.db.update_attachment(self.second, connector=None)
         self.cloud.settle()
         self.assertEqual({'iqn.one', 'iqn.other'}, set(self.admitted()))
+
+
+class TargetTest(ServedTest):
+    """What the target of a server elsewhere is after a boot of its node."""
+
+    def test_one_that_was_made_in_part_is_completed(self) -> None:
+        self.serve('one')
+        self.a.lose_power()
+        half: set[str] = set()
+        ensure, found = self.a.targets.ensure, self.a.targets.list
+
+        def fail(export: targets.Export) -> None:
+            ensure(export)
+            half.add(export.iqn)
+            raise exceptions.HelperEnded(command='ensure')
+
+        def show(*arguments: typing.Any) -> dict[str, targets.ExportState]:
+            return {iqn: dataclasses.replace(shown, enabled=iqn not in half)
+                    for iqn, shown in found(*arguments).items()}
+
+        def finish(export: targets.Export) -> None:
+            ensure(export)
+            half.discard(export.iqn)
+        with mock.patch.object(self.a.targets, 'list', show):
+            with mock.patch.object(self.a.targets, 'ensure', fail):
+                self.a.start()
+            self.assertEqual(1, len(half))
+            with mock.patch.object(self.a.targets, 'ensure', finish):
+                self.cloud.settle()
+            self.assertEqual(set(), half)
+
+    def test_a_disk_is_the_same_after_a_cut(self) -> None:
+        """A host would take one with another serial for another disk."""
+        self.serve('one')
+        export, = self.a.targets.exports.values()
+        found = SnapshotId(self.cloud.db.snapshot(self.volume, 'creating'))
+        snapshots.create(self.a.service, self.volume, found)
+        self.cloud.settle()
+        self.assertNotEqual(self.lv, self.cloud.row(self.volume).lv)
+        self.a.lose_power()
+        self.a.start()
+        self.cloud.settle()
+        again = self.a.targets.exports[export.iqn]
+        self.assertEqual(export.serial, again.serial)
 
 
 class HydratingTest(ServedTest):
