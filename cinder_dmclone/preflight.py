@@ -116,7 +116,12 @@ def _check_groups(host: Host) -> typing.Iterator[str]:
                             f'read: {_said(error)}')
             if 'not found' in error.msg and not isinstance(
                     error, exceptions.GroupLost):
-                lost[option] += f': vgcreate {group.name} DISK'
+                lost[option] += (
+                    f': vgcreate {group.name} DISK'
+                    if group.changed_token() is None else
+                    f'. It was there ({group.name} in /etc/lvm/backup): see '
+                    'whether its disks are (pvs), bring its description back '
+                    f'(vgcfgrestore {group.name}), and create nothing on them')
             continue
         if report.size < SMALLEST[option]:
             yield (f'Volume group {group.name} ({option}) is too small: it '
@@ -189,9 +194,9 @@ def group_problems(host: Host) -> typing.Iterator[str]:
         except exceptions.DMCloneException:
             continue  # that is said by those who need it
         for pool in sorted(report.interrupted):
+            # LVM alone would resume it with what is loaded.
             yield (f'All I/O of thin pool {report.name}/{pool} waits, since '
-                   f'{thin_pool.INTERRUPTED}: restart cinder-volume, or '
-                   f'vgchange --activate y {report.name}')
+                   f'{thin_pool.INTERRUPTED}: restart cinder-volume')
         if group.pool and group.pool not in report.interrupted:
             try:
                 group.require_running()

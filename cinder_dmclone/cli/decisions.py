@@ -110,7 +110,9 @@ def _find(volume: VolumeId,
 def _recover(arguments: argparse.Namespace,
              worlds: typing.Sequence[World]) -> _Asked:
     world, row = _find(VolumeId(arguments.of), worlds)
-    node = row.source.node if row.source else world.settings.node
+    # What is cut borrows on its own node; who has lent to that is not known.
+    node = (row.source.node if row.source and row.source.node != row.node
+            else world.settings.node)
     return world, node, lambda record: messages.TakeBack(row.id, record)
 
 

@@ -20,10 +20,13 @@ _OURS = ((f'/dev/mapper/{names.DM_PREFIX}front-0', '/dev/dm-999'),
 
 
 def advice() -> typing.Iterator[str]:
-    """The line that is missing in lvm.conf, if it is."""
+    """The line that is missing in lvm.conf, if it is; with all disks there."""
     scan = lvm.Scan(*lvm.host_scan())
     if scan.devices_file or not any(reads(scan.patterns, device)
                                     for device in _OURS):
+        return
+    if not all(disk.startswith('/') for disk in scan.disks):
+        # One that is missing has no name, and would be left out for ever.
         return
     disks = ', '.join(f'"a|^{disk}$|"' for disk in scan.disks)
     yield ("LVM on this host reads the driver's devices too, and a command "

@@ -55,13 +55,14 @@ def to_lost_owner(stack: Stack, row: rows.Row
     """Those to what the volume was meanwhile, if it is this LV again.
 
     No LV that a volume has left becomes it again but by an operator's
-    decision (``relocation/recovery.py``): two generations later.
+    decision (``relocation/recovery.py``): two generations later, or more if
+    the volume had gone on in other LVs of the lost node.
     """
     own = stack.tags.own
     return tuple(tag for tag in stack.tags.lent if own
                  and tag.volume == own.volume == row.id
                  and tag.generation == own.generation + 1
-                 and row.generation == own.generation + 2)
+                 and row.generation >= own.generation + 2)
 
 
 def silent(facts: Facts, asked: Location, why: str = '') -> Decision:

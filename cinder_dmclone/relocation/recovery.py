@@ -43,45 +43,48 @@ from cinder_dmclone.world import World
 LOG = logging.getLogger(__name__)
 
 
-def find(world: World, row: rows.Row) -> Stack:
-    """The LV of this node that a volume was before its last move.
+def find(world: World, row: rows.Row) -> tuple[Stack, lv_tags.LoanTag]:
+    """The LV of this node that a volume was before it moved to another.
 
-    It is what the row says, or if that has all of it, what was not deleted
-    yet.
+    And the loan with which it moved. Since then it may have gone on in other
+    LVs there, as for a snapshot. If it has all that it was lent, this may be
+    an LV that was not deleted yet.
 
     :raises NotTakenBack: if there is none, if it is not what the volume was
         then and nothing else, or if the volume may not be lost
     """
     if row.node == world.settings.node:
         raise refusal(world, row, f'it is on this node, as {row.owner}')
-    if row.source and row.source.node == world.settings.node:
-        found = [inspect.refresh(world.host, row.source.lv)]
-    else:
-        found = [stack for stack in inspect.collect(world.host).values()
-                 if stack.loans_to(row.owner)]
-    stack = next(iter(found), None)
-    if not stack or not stack.data or not _was(stack, row):
+    found = [(stack, tag) for stack in inspect.collect(world.host).values()
+             for tag in stack.tags.lent if _was(stack, tag, row)]
+    if not found:
         raise refusal(world, row, 'this node has nothing that was lent to '
-                      f'{row.owner} when it became the volume')
+                      f'{row.node} when the volume moved there')
+    stack, tag = max(found, key=lambda one: one[1].generation)
     _require_unused(world, row, stack)
     reason = comes_back(world, row.owner)
     if reason:
         raise refusal(world, row, reason)
-    return stack
+    return stack, tag
 
 
-def _was(stack: Stack, row: rows.Row) -> bool:
-    own = stack.tags.own
-    return not stack.unreadable and not stack.tags.erased and (
-        own == lv_tags.OwnTag(row.generation - 1, row.id)
-        and any(tag.generation == row.generation and tag.volume == row.id
-                and tag.read for tag in stack.loans_to(row.owner)))
+def _was(stack: Stack, tag: lv_tags.LoanTag, row: rows.Row) -> bool:
+    """Whether an LV was the volume until it moved to where it is now."""
+    if not stack.data or stack.unreadable or stack.tags.erased or (
+            not tag.read or tag.volume != row.id or tag.node != row.node
+            or stack.tags.own != lv_tags.OwnTag(tag.generation - 1, row.id)):
+        return False
+    if row.source and row.source.node != row.node:
+        # The row knows who has lent last.
+        return (tag.borrower, tag.generation) == (row.owner, row.generation)
+    return tag.generation <= row.generation
 
 
 def _require_unused(world: World, row: rows.Row, stack: Stack) -> None:
     """See that nobody reads it for the lost node, nor has it open here."""
-    for tag in stack.loans_to(row.owner):
-        if stack.sessions_of(names.loan(stack.lv, tag.lv)):
+    for tag in stack.tags.lent:
+        if tag.node == row.node and stack.sessions_of(
+                names.loan(stack.lv, tag.lv)):
             raise refusal(world, row, f'{row.node} is logged in to this node '
                           'and reads it: its kernel works, and with it '
                           'perhaps a server')

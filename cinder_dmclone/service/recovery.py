@@ -15,6 +15,7 @@ from cinder_dmclone.relocation import recovery
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack import lv_tags
 
 # So many ranges are told one by one; there may be millions.
 RANGES = 64
@@ -27,13 +28,13 @@ def take_back(service: Service, request: messages.TakeBack) -> messages.Plan:
         nothing to take back, or if the operator has agreed to something else
     """
     world, row = service.world, service.row(request.volume)
-    stack = recovery.find(world, row)
+    stack, tag = recovery.find(world, row)
     plan = messages.Plan(
         does=f'Volume {row.id} becomes '
         f'{Location(service.node, stack.lv)} again, as it was when it moved '
-        f'to {row.owner} (generation {row.generation}). Make sure that '
+        f'to {tag.borrower} (generation {tag.generation}). Make sure that '
         f'{row.node} is off, and stays off.',
-        gives_up=list(_given_up(service, row)),
+        gives_up=list(_given_up(service, row, tag)),
         record=f'{row.owner} {row.provider_id} {row.size}')
     if not plan.agreed(request.record, functools.partial(
             recovery.refusal, world, row)):
@@ -45,9 +46,17 @@ def take_back(service: Service, request: messages.TakeBack) -> messages.Plan:
     return plan
 
 
-def _given_up(service: Service, row: rows.Row) -> list[str]:
-    """What was on the lost node alone, a line each."""
+def _given_up(service: Service, row: rows.Row,
+              tag: lv_tags.LoanTag) -> list[str]:
+    """What was on the lost node alone, a line each.
+
+    :param tag: the loan with which the volume moved there
+    """
     lost = [f'all that was written to it since, on {row.node}']
+    if tag.generation < row.generation:
+        lost.append('what another node has lent it later, if any has: ask '
+                    f'each that has lent to {row.node}, and take the highest '
+                    f'generation up to {row.generation}')
     if row.offer:
         lost.append(f'the copy that is prepared for it, {row.offer}, and what '
                     'a server there waits to write')

@@ -119,8 +119,9 @@ def _why_needed(service: Service, known: observed.Facts,
         if row.offer == tag.borrower:
             return (f'volume {row.id} is offered to {tag.borrower}, until its '
                     'node takes that back')
-        if row.owner == tag.borrower:
-            return (f'volume {row.id} is {tag.borrower}: take it back '
+        if row.node == tag.node:
+            # Perhaps in a later LV there, which borrows from the borrower.
+            return (f'volume {row.id} is {row.owner}: take it back '
                     '("cinder-dmclone recover"), or delete it first')
         if row.owner == known.here and tag in loans.to_lost_owner(
                 known.stack, row):

@@ -256,9 +256,9 @@ class ProbeTest(base.TestCase):
 
 class LvmFilterTest(base.TestCase):
 
-    def advice(self, patterns: list[str],
-               devices_file: bool = False) -> list[str]:
-        scan = (patterns, devices_file, ['/dev/vda3', '/dev/sdb'])
+    def advice(self, patterns: list[str], devices_file: bool = False,
+               disk: str = '/dev/sdb') -> list[str]:
+        scan = (patterns, devices_file, ['/dev/vda3', disk])
         with mock.patch.object(lvm, 'host_scan', lambda: scan):
             return list(lvm_filter.advice())
 
@@ -274,6 +274,10 @@ class LvmFilterTest(base.TestCase):
         for patterns in (['a|^/dev/vda3$|', 'r|.*|'],
                          ['r!/dmclone-!', 'r/^\\/dev\\/sd/'], ['r|.*|']):
             self.assertEqual([], self.advice(patterns), patterns)
+
+    def test_a_disk_that_is_missing(self) -> None:
+        """It would be kept out also when it is back."""
+        self.assertEqual([], self.advice([], disk='[unknown]'))
 
     def test_a_devices_file(self) -> None:
         self.assertEqual([], self.advice([], devices_file=True))

@@ -76,6 +76,25 @@ class GroupsTest(base.CloudTestCase):
             found, = preflight._check_groups(host)
         self.assertIn('512 and of 4096 bytes', found)
 
+    def test_a_group_that_is_not_found(self) -> None:
+        """A command that makes one overwrites what LVM knows of the old one.
+        """
+        host = self.a.process.world.host
+
+        def report(patient: bool) -> typing.Any:
+            raise exceptions.CommandFailed(
+                command='vgs', code=5, stderr='Volume group "x" not found')
+        for known, text in (('uuid:7', 'create nothing'),
+                            (None, f'vgcreate {host.group.name} DISK')):
+            with (mock.patch.object(self.a.group, 'report', report),
+                  mock.patch.object(self.a.group, 'changed_token',
+                                    lambda known=known: known)):
+                lines = list(preflight._check_groups(host))
+            self.assertEqual(2, len(lines))
+            for line in lines:
+                self.assertIn(text, line)
+                self.assertEqual(known is None, 'vgcreate' in line)
+
 
 class GroupsAtWorkTest(base.CloudTestCase):
     """What is wrong with a group that cinder-volume starts with."""
