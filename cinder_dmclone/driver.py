@@ -229,11 +229,10 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         With NotImplementedError its manager would delete the row also of one
         that is in use (``_delete_group_generic`` in cinder/volume/manager.py).
         """
-        left = groups.delete(self._service, [found.id for found in volumes])
-        gone = 'available' if left else 'deleted'
-        return ({'status': 'error' if left else group.status},
-                [{'id': found.id, 'status': left.get(found.id, gone)}
-                 for found in volumes])
+        found = groups.delete(self._service, [each.id for each in volumes])
+        return ({'status': 'error' if groups.left(found) else group.status},
+                [{'id': each, 'status': status}
+                 for each, status in found.items()])
 
     def extend_volume(self, volume: typing.Any, new_size: int) -> None:
         volumes.extend(self._service, volume.id, new_size)

@@ -11,6 +11,7 @@ import fcntl
 import functools
 import glob
 import os
+import threading
 import time
 import typing
 
@@ -29,6 +30,11 @@ _POLL_SECONDS = 0.2
 
 # With the node: several backends may have the same ``state_path``.
 _LOCK_NAME = 'cinder-dmclone-{node}-{volume}'
+
+
+# Two threads that ask for a lock at the same moment may be given one that the
+# other does not see (``_barriers.setdefault`` of tooz/drivers/file.py).
+_guard = threading.Lock()
 
 
 @functools.cache
@@ -70,7 +76,8 @@ class Locks:
         :raises VolumeLocked: if it is still taken then
         """
         name = _LOCK_NAME.format(node=self._node, volume=volume_id)
-        lock = _files(CONF.state_path).get_lock(name.encode())
+        with _guard:
+            lock = _files(CONF.state_path).get_lock(name.encode())
         if not lock.acquire(blocking=seconds):
             raise exceptions.VolumeLocked(
                 volume=volume_id, node=self._node, seconds=seconds)

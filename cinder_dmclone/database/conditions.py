@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import typing
 
-from cinder.objects.fields import VolumeStatus
 import sqlalchemy as sa
 
 from cinder_dmclone.database import rows
@@ -50,7 +49,7 @@ def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:
             return [status]
         case rows.Cut():
             return [settled]
-        case rows.Revert():
+        case rows.Revert() | rows.LetGo():
             return [*_attachments(row, purpose), settled, status]
         case rows.TakeBack():
             return [settled, status]
@@ -80,7 +79,8 @@ def _attachments(row: rows.Row,
     mine = sa.and_(attachment.volume_id == models.Volume.id,
                    attachment.deleted == sa.false())
     match purpose:
-        case rows.Leave() | rows.Migrate() | rows.Revert():
+        case (rows.Leave() | rows.Migrate() | rows.Revert()
+              | rows.LetGo()):
             yield Condition(sa.not_(sa.exists().where(mine)),
                             lambda fresh: 'it has the attachment '
                             + _names(fresh, None))
@@ -118,20 +118,6 @@ def _in_the_way(row: rows.Row, attachment_id: str) -> sa.ColumnElement:
 def _names(row: rows.Row, but: str | None) -> str:
     return ', '.join(f'{found.id} ({found.host or "reserved"})'
                      for found in row.attachments if found.id != but)
-
-
-def let_go() -> sa.ColumnElement:
-    """The status of a volume, or ``available`` if who wanted it has gone.
-
-    While it migrates Cinder leaves the status as it is when an attachment ends
-    (``volume_detached`` of cinder/db/api.py).
-    """
-    volume, attachment = models.Volume, models.VolumeAttachment
-    wanted = sa.exists().where(attachment.volume_id == volume.id,
-                               attachment.deleted == sa.false())
-    return sa.case((sa.and_(volume.status.in_(rows.WANTED),
-                            sa.not_(wanted)), VolumeStatus.AVAILABLE),
-                   else_=volume.status)
 
 
 def difference(row: rows.Row, fresh: rows.Row) -> str:

@@ -187,6 +187,17 @@ class Row(record.Recorded):
             and self.migration_status == VolumeMigrationStatus.MIGRATING)
 
     @property
+    def let_down(self) -> bool:
+        """Whether a volume that should have moved is left to nobody.
+
+        While it migrates Cinder leaves the status as it is when an attachment
+        ends (``volume_detached`` of cinder/db/api.py). The row of one that
+        somebody has just begun to want has no attachment yet, either.
+        """
+        return (self.status in WANTED and not self.attachments
+                and self.migration_status == VolumeMigrationStatus.ERROR)
+
+    @property
     def migration(self) -> Attachment | None:
         """The attachment that a live migration's offer is for.
 
@@ -202,16 +213,12 @@ class Row(record.Recorded):
         return next(iter((*there, *waiting)), None)
 
     def after(self, values: typing.Mapping[str, typing.Any]) -> Row:
-        """This row as a change with these values leaves it.
-
-        What the database finds out by itself is as it was.
-        """
-        status = values.get('status', self.status)
+        """This row as a change with these values leaves it."""
         return dataclasses.replace(
             self, provider_id=values['provider_id'],
             host=values.get('host', self.host),
             name_id=values.get('_name_id', self.name_id),
-            status=status if isinstance(status, str) else self.status,
+            status=values.get('status', self.status),
             migration_status=values.get('migration_status',
                                         self.migration_status))
 
@@ -338,6 +345,20 @@ class Revert(Purpose):
 
 
 @dataclasses.dataclass(frozen=True)
+class LetGo(Purpose):
+    """It stays, and nobody wants it any more: see ``Row.let_down``."""
+
+    statuses = WANTED
+    migrations = (VolumeMigrationStatus.ERROR,)
+    server = False
+
+    def refusal(self, row: Row, peer: NodeName,
+                reason: str) -> exceptions.DMCloneException:
+        return exceptions.RowChanged(volume=row.id, step='let go',
+                                     reason=reason)
+
+
+@dataclasses.dataclass(frozen=True)
 class TakeBack(Purpose):
     """Back to what it was before its last move: its owner is lost."""
 
@@ -392,8 +413,8 @@ class Owner:
         on the group's node alone (``delete_group`` of
         cinder/volume/manager.py).
         """
-        left = ('group_id', 'consistencygroup_id') * (
-            self.location.node != row.node)
-        return {'host': f'{self.location.node}#{self.pool}',
-                '_name_id': self.location.lv, 'cluster_name': None,
-                **dict.fromkeys(left)}
+        found = {'host': f'{self.location.node}#{self.pool}',
+                 '_name_id': self.location.lv, 'cluster_name': None}
+        if self.location.node != row.node:
+            found |= {'group_id': None, 'consistencygroup_id': None}
+        return found

@@ -28,6 +28,7 @@ from cinder_dmclone.database import causal_reads
 from cinder_dmclone.database import changes
 from cinder_dmclone.database import conditions
 from cinder_dmclone.database.provider_id import ProviderId
+from cinder_dmclone.database import refusals
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import services
 from cinder_dmclone.database import snapshots
@@ -185,10 +186,9 @@ class RowStore:
         dead, or there never was one.
         """
         record = dataclasses.replace(row.record, offer=None, renewed=0)
-        values: dict[str, typing.Any] = {'provider_id': str(record)}
+        values = {'provider_id': str(record)}
         if row.migrates:
-            values |= {'migration_status': VolumeMigrationStatus.ERROR,
-                       'status': conditions.let_go()}
+            values['migration_status'] = VolumeMigrationStatus.ERROR
         return self._swap(row, 'withdraw', values)
 
     def commit(self, row: rows.Row, owner: rows.Owner,
@@ -258,16 +258,28 @@ class RowStore:
             'provider_id': str(row.record),
             'status': VolumeStatus.AVAILABLE}, rows.Revert())
 
-    def create(self, row: rows.Row) -> rows.Row:
+    def let_go(self, row: rows.Row) -> rows.Row:
+        """Let a volume be used that somebody wanted, who has gone.
+
+        :raises RowChanged: if somebody wants it again
+        :raises DatabaseAway: if the outcome is not known
+        """
+        return self._swap(row, 'let go', {
+            'provider_id': row.provider_id,
+            'status': VolumeStatus.AVAILABLE}, rows.LetGo())
+
+    def create(self, row: rows.Row,
+               purpose: rows.Purpose | None = rows.Birth()) -> rows.Row:
         """Write down that the LV which the row names is a new volume.
 
         What its row has from another one is left behind.
 
+        :param purpose: None if it is not being made any more
         :raises RowChanged, DatabaseAway: see ``begin``
         """
         return self._swap(row, 'create', {
             'provider_id': str(ProviderId(1)), 'provider_location': None,
-            'provider_auth': None}, rows.Birth())
+            'provider_auth': None}, purpose)
 
     def begin(self, row: rows.Row, copy: Location) -> rows.Row:
         """Write down the LV that a volume is to be which is being made.
@@ -346,30 +358,10 @@ class RowStore:
                       or failure and row.generation < wanted
                       and wanted <= fresh.generation):
             return fresh
-        raise self._refusal(row, fresh, row.after(values), step, purpose,
-                            pin)
-
-    def _refusal(self, row: rows.Row, fresh: rows.Row | None,
-                 wanted: rows.Row, step: str, purpose: rows.Purpose | None,
-                 pin: snapshots.Pin | None) -> exceptions.DMCloneException:
-        """Why a row did not become what was wanted."""
-        if fresh is None or fresh.deleted:
-            return exceptions.RowChanged(volume=row.id, step=step,
-                                         reason='it was deleted')
-        broken = self._broken(row, purpose) if purpose else None
-        if purpose and broken:
-            peer = (wanted.offer or wanted.owner).node
-            if broken.stays:
-                return exceptions.HasToStay(volume=row.id, node=row.node,
-                                            peer=peer,
-                                            reason=broken.reason(fresh))
-            return purpose.refusal(row, peer, broken.reason(fresh))
-        reason = conditions.difference(row, fresh)
-        if pin and not reason:
-            reason = 'its snapshot is not being made any more'
-        return exceptions.RowChanged(
-            volume=row.id, step=step,
-            reason=reason or 'the database did not make the change')
+        raise refusals.of(
+            refusals.Attempt(step, row, row.after(values), purpose,
+                             bool(pin)), fresh,
+            self._broken(row, purpose) if purpose and fresh else None)
 
     @reads
     def hindrances(self, found: typing.Sequence[rows.Row],

@@ -313,8 +313,8 @@ class VolumeGroup:
                     found, self.pool in interrupted))
 
     @reads
-    def mapped(self, lv: LogicalVolume) -> Bytes:
-        """What a thin volume takes of its pool now; starts no process."""
+    def mapped(self, lv: LogicalVolume) -> Bytes | None:
+        """What a thin volume takes of its pool now, if the kernel tells."""
         return thin_pool.mapped(thin.status(lv.devnum) if lv.devnum else '')
 
     @reads

@@ -97,14 +97,14 @@ def _percent(part: int, whole: int) -> float:
     return 100 * part / whole if whole else 100.0
 
 
-def mapped(status: str) -> Bytes:
+def mapped(status: str) -> Bytes | None:
     """What a thin volume takes of its pool, from the line of its status.
 
-    Nothing if the line does not tell.
+    :returns: None if the line does not tell
     """
     fields = status.split()[2:]
     if fields[:1] != ['thin'] or not fields[1:2] or not fields[1].isdecimal():
-        return Bytes(0)
+        return None
     return Sectors(int(fields[1])).to_bytes()
 
 

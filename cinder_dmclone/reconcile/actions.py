@@ -230,6 +230,16 @@ def _fence(world: World, decision: Decision, known: Facts) -> None:
         write_gate.fence(world.host, known.stack, front)
 
 
+@performs(Action.RECORD, settles=True)
+def _record(world: World, decision: Decision, known: Facts) -> None:
+    world.rows.create(_row(known), None)
+
+
+@performs(Action.LET_GO)
+def _let_go(world: World, decision: Decision, known: Facts) -> None:
+    world.rows.let_go(_row(known))
+
+
 @performs(Action.COMPLETE)
 def _complete(world: World, decision: Decision, known: Facts) -> None:
     row = _row(known)

@@ -45,6 +45,8 @@ class Action(enum.Enum):
     ARRIVE = 'become the snapshot that was copied here'
     ADOPT = 'become the owner that the row already names'
     TAKE_BACK = 'be the volume again: where it went is lost'
+    RECORD = 'write down that the LV is the volume'
+    LET_GO = 'let the volume be used again'
     RENAME = 'write down which volume it is by now'
     ASSEMBLE = 'put the clone together'
     RECONNECT = 'find the way to the lender again'

@@ -35,10 +35,11 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
             + (f'; its source {row.source} is kept' if row.source else ''))
     if row.offer and (facts.overdue or not row.migration):
         return Decision(Action.WITHDRAW, f'nobody works on offer {row.offer}')
-    if not row.provider_id and row.status in _WHOLE:
-        return Decision(Verdict.REPORT, 'its creation was interrupted, '
-                        'whatever its status says: delete it, and make '
-                        'another')
+    if not row.provider_id and row.status in _WHOLE and (
+            stack.tags.own == lv_tags.OwnTag(1, row.id)
+            and not stack.tags.bars_front):
+        return Decision(Action.RECORD, 'its creation was interrupted, and its '
+                        'status was reset')
     if not stack.tags.own and not stack.tags.copy and row.source:
         return Decision(Verdict.REPORT, 'the LV has lost its tags; whether it '
                         'is complete is not known')
@@ -220,6 +221,10 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
         return Decision(Action.CONSUMERS, make=frozenset(make),
                         drop=frozenset(drop),
                         initiators=frozenset(admitted if remote else ()))
+    if row.let_down:
+        return (Decision(Action.LET_GO, 'who wanted it has gone')
+                if facts.let_down else
+                Decision(Verdict.WAIT, 'somebody may want it'))
     pending = any(not a.attached for a in row.attachments)
     leftover = not row.attachments and stack.of_kind(*names.WRITERS)
     if remote or served:

@@ -11,6 +11,7 @@ from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import loans
+from cinder_dmclone.reconcile import old_copy
 from cinder_dmclone.reconcile.observed import Facts
 
 
@@ -40,6 +41,11 @@ def _withdrawn(facts: Facts, row: rows.Row) -> Decision:
     more: one of an earlier generation may have been the volume, which a node
     that was then lost had not written down. Nobody writes another one.
     """
+    writers = facts.stack.of_kind(*names.WRITERS)
+    if facts.written and writers:
+        stale = old_copy.stale_writers(facts.stack, row, writers)
+        if stale.step is not Verdict.WAIT:
+            return stale
     if facts.written:
         return Decision(
             Verdict.REPORT, 'it was written, so it was the volume, of which '

@@ -30,7 +30,8 @@ class Facts:
     deleted one;
     ``rivals`` tells that several rows claim the LV, ``standing`` that the
     row's offer has stood for long, ``overdue`` that it has without an
-    attachment that is connected. ``forgotten`` are views and devices for
+    attachment that is connected, ``let_down`` that ``Row.let_down`` has been
+    true for long. ``forgotten`` are views and devices for
     the node's own work that nobody has used for long.
     ``shown`` and ``agreed`` are the answers of peers that were asked, by
     node; ``silent`` tells why one was asked about in vain. ``borrowers``
@@ -48,6 +49,7 @@ class Facts:
     rivals: bool = False
     overdue: bool = False
     standing: bool = False
+    let_down: bool = False
     forgotten: frozenset[names.DeviceName] = frozenset()
     shown: typing.Mapping[Location, messages.Shown | None] = (
         dataclasses.field(default_factory=dict))

@@ -13,6 +13,9 @@ from cinder_dmclone.reconcile.since import Since
 # being connected. Nova gives up much sooner. No relocation takes as long, a
 # live migration may.
 OFFER_SECONDS = 600.0
+# How long nobody may want a volume that says somebody does. Cinder writes
+# that down first, and who it is at once (``API._attachment_reserve``).
+LET_DOWN_SECONDS = 60.0
 
 
 class Offers:
@@ -21,6 +24,7 @@ class Offers:
     def __init__(self) -> None:
         self._standing = Since[Location](OFFER_SECONDS)
         self._unclaimed = Since[Location](OFFER_SECONDS)
+        self._let_down = Since[str](LET_DOWN_SECONDS)
 
     def standing(self, lv: LvUuid, row: rows.Row | None, now: float) -> bool:
         """Whether the offer of a row has stood for long.
@@ -35,6 +39,11 @@ class Offers:
         attachment = row.migration if row and offer else None
         waiting = attachment and not attachment.connected
         return self._unclaimed.long(lv, offer if waiting else None, now)
+
+    def let_down(self, lv: LvUuid, row: rows.Row | None, now: float) -> bool:
+        """Whether a volume has long been left to nobody (``Row.let_down``)."""
+        found = row.status if row and row.let_down else None
+        return self._let_down.long(lv, found, now)
 
 
 def _offer(row: rows.Row | None) -> Location | None:

@@ -21,12 +21,15 @@ from cinder_dmclone.world import World
 
 
 class Reader:
-    """Remembers since when offers stand and views are unused: no more."""
+    """Remembers since when offers stand and views are unused, and what was
+    written: no more.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._offers = offers.Offers()
         self._views = views.Views()
+        self._written: set[LvUuid] = set()
 
     def rows(self, stacks: typing.Collection[state.Stack],
              *known: VolumeId) -> observed.Rows:
@@ -84,13 +87,20 @@ class Reader:
             forgotten=self._views.forgotten(stack, row, snapshots, now),
             overdue=self._offers.overdue(stack.lv, row, now),
             standing=self._offers.standing(stack.lv, row, now),
+            let_down=self._offers.let_down(stack.lv, row, now),
             written=self._was_written(stack, row))
 
     def _was_written(self, stack: state.Stack, row: Row | None) -> bool:
+        """What was written stays so, and is looked at once."""
         copy = stack.tags.copy
-        return bool(copy and row and not row.unreadable
-                    and copy.generation < row.generation
-                    and not clones.is_untouched(self._world.host, stack))
+        if copy is None or stack.tags.bars_front or (
+                row is None or row.deleted or row.unreadable
+                or copy.generation >= row.generation):
+            return False
+        if stack.lv not in self._written and not clones.is_untouched(
+                self._world.host, stack):
+            self._written.add(stack.lv)
+        return stack.lv in self._written
 
     def now(self, lv: LvUuid, volume: VolumeId,
             answers: observed.Answers) -> observed.Facts:

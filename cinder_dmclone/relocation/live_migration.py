@@ -84,8 +84,9 @@ def is_there(world: World, row: rows.Row, stack: Stack) -> bool:
     copy = row.offer
     assert copy is not None
     shown = world.peers.ask(copy.node, messages.Show(copy.lv))
-    if shown.state is LvState.MISSING or not any(
-            tag.group == shown.group for tag in stack.loans_to(copy)):
+    lent = stack.loans_to(copy)
+    if shown.state is LvState.MISSING or lent and all(
+            tag.group != shown.group for tag in lent):
         return False
     if shown.state is not LvState.COPY:
         raise coordinator.cannot(world, row, copy.node,

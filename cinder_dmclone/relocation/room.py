@@ -77,7 +77,7 @@ def _promised(host: Host, lv: lvm.LogicalVolume) -> int:
     # It may have been extended, and written there, or be larger from the
     # beginning: that may be all that is mapped.
     return max(0, min(int(source.size),
-                      int(lv.size) - int(host.group.mapped(lv))))
+                      int(lv.size) - int(host.group.mapped(lv) or 0)))
 
 
 def admit(host: Host, report: lvm.Report) -> Space:

@@ -384,7 +384,10 @@ def is_untouched(host: Host, stack: Stack) -> bool:
         return True
     try:
         if stack.data and stack.thin:
-            return not host.group.mapped(stack.data)
+            return host.group.mapped(stack.data) == 0
+        if stack.meta is None:
+            # It may be the group that is missing.
+            return host.own_meta_group is None
         ready = stack.meta_tag and stack.meta_tag.ready
         return not ready or [*missing(host, stack)] == [(0, source.size)]
     except exceptions.DMCloneException as error:

@@ -225,8 +225,7 @@ class MachineTest(PluginTest):
 
     def test_clean_does_not_need_unstack(self) -> None:
         *_, clean = self.run_devstack(
-            'stack', 'clean', machine={'UNSTACK_DIES': 'True'},
-            CINDER_COORDINATION_URL='etcd3+http://192.0.2.11:2379')
+            'stack', 'clean', machine={'UNSTACK_DIES': 'True'})
         self.assertEqual(left_by_devstack(), clean.files)
         self.assertEqual([], clean.groups)
 

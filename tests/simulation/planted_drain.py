@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from cinder_dmclone.database import conditions
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import volumes
-from cinder_dmclone.releases import models
 from tests.simulation import mistakes
 
 bug = mistakes.bug
@@ -52,6 +50,7 @@ def _unended(store, row, owner, purpose, *rest,
 
 
 @bug('what was wanted while it should leave is wanted for ever',
-     (conditions, 'let_go'), where='crash/drain wanted/kill/before/0')
-def _wanted():
-    return models.Volume.__table__.c.status
+     (rows.Row, 'let_down'), where='crash/drain wanted/kill/before/0')
+@property
+def _wanted(row):
+    return False

@@ -100,11 +100,7 @@ class Tables:
                         name: row[name]
                         for name in ('host', '_name_id', 'provider_id')}
                     self.pinned_then = self.pinned()
-                bound = {change.model.__table__: row}
-                row.update({
-                    name: value(new, bound, self)
-                    if isinstance(new, sa.ClauseElement) else new
-                    for name, new in change.values.items()})
+                row.update(change.values)
         self.changed()
         return len(found[0][1])
 
@@ -303,11 +299,6 @@ def value(expression: typing.Any, bound: Bound,
             return None
         case 'true' | 'false':
             return expression.__visit_name__ == 'true'
-        case 'case':
-            return next((value(then, bound, tables)
-                         for when, then in expression.whens
-                         if holds(when, bound, tables)),
-                        value(expression.else_, bound, tables))
         case 'grouping':
             return value(expression.element, bound, tables)
         case 'clauselist' | 'expression_clauselist':

@@ -201,7 +201,7 @@ class VolumeGroupTest(unittest.TestCase):
                                     'lvchange --activate y vg/pool'):
             group.usage()
         kernel.status.return_value = '0 8192 thin 4096 8191'
-        for name, taken in (('volume-3', 2 << 20), ('_snapshot-2', 0)):
+        for name, taken in (('volume-3', 2 << 20), ('_snapshot-2', None)):
             self.assertEqual(taken, group.mapped(group.report().lvs[name]))
 
     def interrupted(self, name: str, kernel: list[str],

@@ -59,9 +59,9 @@ class UsageTest(unittest.TestCase):
 
     def test_what_a_volume_takes(self) -> None:
         for line, taken in (('0 8192 thin 4096 8191', 4096 * 512),
-                            ('0 8192 thin 0 -', 0), ('0 8192 thin -', 0),
-                            ('0 8192 thin Fail', 0), ('0 8192 linear 8:0', 0),
-                            ('', 0)):
+                            ('0 8192 thin 0 -', 0), ('0 8192 thin -', None),
+                            ('0 8192 thin Fail', None),
+                            ('0 8192 linear 8:0', None), ('', None)):
             self.assertEqual(taken, thin_pool.mapped(line))
 
 

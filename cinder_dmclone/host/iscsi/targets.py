@@ -35,8 +35,8 @@ class Export:
 
     :ivar device: /dev/mapper path of a linear of ours ('loan', 'view' or
         'serve'): LIO claims it exclusively
-    :ivar serial: unit serial number: the uuid of the exported LV, or what it
-        is read as
+    :ivar serial: unit serial number: the uuid of the exported LV, of the one
+        that a server knows the volume as, or what it is read as
     """
 
     iqn: str

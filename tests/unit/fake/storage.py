@@ -188,8 +188,9 @@ class Group:
             self.pool_size, units.Bytes(used), units.Bytes(100),
             units.Bytes(self.metadata_used), self.zeroes)
 
-    def mapped(self, lv: lvm.LogicalVolume) -> units.Bytes:
-        return units.Bytes(self._mapped(self.volumes[lv.name]))
+    def mapped(self, lv: lvm.LogicalVolume) -> units.Bytes | None:
+        return units.Bytes(self._mapped(self.volumes[lv.name])) if (
+            lv.devnum) else None
 
     @staticmethod
     def _mapped(lv: Volume) -> int:

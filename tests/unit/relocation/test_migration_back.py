@@ -12,6 +12,7 @@ from cinder_dmclone.database import volumes
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import VolumeId
+from cinder_dmclone import names
 from cinder_dmclone.service import connections
 from tests.unit import migration
 
@@ -64,3 +65,12 @@ class BackTest(migration.MigrationTestCase):
         self.write(self.b, self.new)
         self.leave()
         self.assert_migrated()
+
+    def test_the_old_node_cannot_read_what_it_says_of_itself(self) -> None:
+        """A later release may have written it; the copy is there."""
+        self.migrate()
+        self.a.mapper.close(self.old)
+        lv = self.a.group.volumes[names.data_lv(self.lv)]
+        lv.tags |= {'dmclone.9.new/1'}
+        connections.disconnect(self.a.service, self.volume, self.a.connector)
+        self.assert_home(self.b)

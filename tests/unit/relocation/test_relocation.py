@@ -295,8 +295,8 @@ class RetryTest(base.CloudTestCase):
 class LeaveTest(base.CloudTestCase):
     """A volume that was to leave its node stays, and was wanted meanwhile."""
 
-    def withdrawn(self, status: str, wanted: bool = False) -> str:
-        """The status after an offer was taken back.
+    def withdrawn(self, status: str, wanted: bool = False) -> None:
+        """An offer is taken back.
 
         :param wanted: whether there is an attachment
         """
@@ -307,15 +307,34 @@ class LeaveTest(base.CloudTestCase):
         if wanted:
             self.cloud.db.attachment(self.volume)
         store.withdraw(row)
+        self.a.process.loop.enqueue(self.lv)
+
+    def after(self, seconds: float) -> str:
+        """The status when the node has looked for so long."""
+        for _ in range(4):
+            self.cloud.clock.now += seconds / 4
+            self.a.process.loop.run_once()
         return str(self.cloud.row(self.volume).status)
 
     def test_who_wanted_it_has_gone(self) -> None:
         """Cinder leaves the status as it is while it migrates."""
-        self.assertEqual('available', self.withdrawn('reserved'))
-        self.assertEqual('available', self.withdrawn('detaching'))
+        self.withdrawn('reserved')
+        # The API has yet to write down who wants it.
+        self.assertEqual('reserved', self.after(20))
+        self.assertEqual('available', self.after(240))
 
     def test_who_wants_it_is_there(self) -> None:
-        self.assertEqual('reserved', self.withdrawn('reserved', wanted=True))
+        self.withdrawn('reserved', wanted=True)
+        self.assertEqual('reserved', self.after(3600))
+
+    def test_somebody_begins_to_want_it(self) -> None:
+        """Between the look and the change."""
+        self.withdrawn('reserved')
+        row = self.cloud.row(self.volume)
+        self.cloud.db.attachment(self.volume)
+        with self.assertRaisesRegex(exceptions.RowChanged, 'attachment'):
+            self.a.process.world.rows.let_go(row)
 
     def test_what_else_is_done_with_it(self) -> None:
-        self.assertEqual('backing-up', self.withdrawn('backing-up'))
+        self.withdrawn('backing-up')
+        self.assertEqual('backing-up', self.after(3600))

@@ -39,8 +39,9 @@ class DeleteTest(base.CloudTestCase):
         """Its manager's own way would delete that one's row, too."""
         _, path = self.cloud.attach(self.volume, self.a)
         self.a.mapper.open(path)
-        self.assertEqual(({'status': 'error'}, ['available'] * 2),
-                         self.delete())
+        self.assertEqual(
+            ({'status': 'error'}, ['error_deleting', 'available']),
+            self.delete())
         self.assert_data(self.a, path)
         self.a.mapper.close(path)
         self.assertEqual(({'status': 'deleting'}, ['deleted'] * 2),
@@ -53,5 +54,5 @@ class DeleteTest(base.CloudTestCase):
                     volume=volume_id, node='a', seconds=1)
         with mock.patch.object(volumes, 'delete', fail):
             self.assertEqual(
-                ({'status': 'error'}, ['available', 'error_deleting']),
+                ({'status': 'error'}, ['error_deleting'] * 2),
                 self.delete())

@@ -15,6 +15,7 @@ from cinder_dmclone.location import SnapshotId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.releases import models
+from cinder_dmclone.relocation import recovery
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.stack import lv_tags
@@ -51,26 +52,34 @@ class NeverAdoptedTest(operators.OperatorTestCase):
 
     hosts = ('a', 'b', 'c')
 
-    def lost(self, *regions: int) -> str:
+    options = {'own_metadata': True}
+
+    def killed(self, call: ports.Call) -> None:
+        if call.node == self.a.name and call.method == 'commit':
+            self.b.kill()
+
+    def take_back(self) -> None:
+        peers = self.others[0].process.world.peers
+        plan = peers.ask(self.a.name, messages.TakeBack(self.volume, ''))
+        peers.ask(self.a.name, messages.TakeBack(self.volume, plan.record))
+        self.cloud.settle()
+
+    def lost(self, *regions: int, group_lost: bool = False) -> str:
         """The name of what the node has when it is back.
 
         :param regions: a server had written them
+        :param group_lost: whether its metadata group is lost then
         """
-        def before(call: ports.Call) -> None:
-            if call.node == self.a.name and call.method == 'commit':
-                self.b.kill()
-        self.cloud.before = before
+        self.cloud.before = self.killed
         _, path = self.relocated()
         for region in regions:
             self.b.mapper.write(path, region, 'acknowledged')
             self.b.mapper.flush(path)
         found = names.data_lv(self.cloud.row(self.volume).lv)
         self.lose(self.b)
-        peers = self.others[0].process.world.peers
-        plan = peers.ask(self.a.name, messages.TakeBack(self.volume, ''))
-        peers.ask(self.a.name, messages.TakeBack(self.volume, plan.record))
-        self.cloud.settle()
+        self.take_back()
         self.down.clear()
+        self.b.meta_group.lost = group_lost
         self.b.start()
         self.cloud.settle()
         return found
@@ -81,6 +90,26 @@ class NeverAdoptedTest(operators.OperatorTestCase):
                          self.b.group.volumes[found].durable[3])
         problem, = self.b.process.loop._reported.values()
         self.assertIn('it was written', problem)
+
+    def test_a_server_that_is_still_there_is_cut_off(self) -> None:
+        """Only the service of its node was down."""
+        self.cloud.before = self.killed
+        _, path = self.relocated()
+        self.b.mapper.open(path)
+        self.b.mapper.write(path, 0, 'acknowledged')
+        self.b.mapper.flush(path)
+        self.down.add(self.b.name)
+        with mock.patch.object(recovery, '_require_unused'):
+            self.take_back()
+        self.down.clear()
+        self.b.start()
+        self.cloud.settle()
+        with self.assertRaises(mapped.Failed):
+            self.b.mapper.write(path, 1, 'not any more')
+
+    def test_it_cannot_be_told_whether_anything_was_written(self) -> None:
+        """Its metadata is where no group is found."""
+        self.assertIn(self.lost(0, group_lost=True), self.b.group.volumes)
 
     def test_what_nobody_wrote_is_not(self) -> None:
         found = self.lost()
@@ -130,6 +159,32 @@ class TakeBackTest(LostTestCase):
         self.taken_back()
         volume, = self.cloud.db.all(models.Volume)
         self.assertIsNone(volume.group_id)
+
+    def test_it_has_gone_on_there_for_a_snapshot(self) -> None:
+        """Of what it hydrates then the lost node has all."""
+        found = SnapshotId(self.cloud.db.snapshot(self.volume, 'creating'))
+        self.b.mapper.open(self.path)
+        snapshots.create(self.b.service, self.volume, found)
+        row = self.cloud.row(self.volume)
+        assert row.source
+        self.assertEqual((3, self.b.name), (row.generation, row.source.node))
+        self.lose(self.b)
+        with self.assertRaisesRegex(exceptions.PeerRefused, 'recover'):
+            self.others[0].process.world.peers.ask(
+                self.a.name, messages.Release(self.lv, ''))
+        plan = self.taken_back()
+        self.assertIn('(generation 2)', plan.does)
+        self.assertEqual(3, len(plan.gives_up), plan.gives_up)
+        row = self.cloud.row(self.volume)
+        self.assertEqual((Location(self.a.name, self.lv), 4, None),
+                         (row.owner, row.generation, row.source))
+        self.cloud.settle()
+        self.assertEqual(
+            {lv_tags.print_tag(lv_tags.OwnTag(4, self.volume))},
+            self.a.group.volumes[names.data_lv(self.lv)].tags)
+        self.detach()
+        _, path = self.cloud.attach(self.volume, self.others[0])
+        self.assert_data(self.others[0], path)
 
     def test_nothing_is_left_on_the_lender(self) -> None:
         self.lose(self.b)

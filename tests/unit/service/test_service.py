@@ -20,7 +20,6 @@ from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import reader
 from cinder_dmclone.reconcile import workers
-from cinder_dmclone.releases import models
 from cinder_dmclone.service import births
 from cinder_dmclone.service import connections
 from cinder_dmclone.service import endpoint
@@ -118,24 +117,27 @@ class CreateTest(base.CloudTestCase):
         return volume
 
     def test_one_whose_creation_was_interrupted(self) -> None:
-        """Whatever an administrator makes its status, it has no record."""
+        """It can be used, and move, if an administrator resets its status."""
+        created = []
+
         def kill(call: ports.Call) -> None:
             if (call.port, call.method) == ('rows', 'create'):
+                created.append(call.arguments[0].id)
                 self.a.kill()
         self.cloud.before = kill
         self.assertRaises(ports.Killed, self.create)
         self.cloud.before = lambda call: None
-        found, = {VolumeId(row.id) for row in self.cloud.db.all(
-            models.Volume)} - {self.volume}
-        self.cloud.db.update(found, status='available')
+        found, = created
+        self.cloud.db.update(found, status='error')
         self.a.start()
-        with self.assertRaisesRegex(exceptions.CannotServe, 'delete it'):
-            self.cloud.attach(found, self.a)
-        for attachment in self.cloud.row(found).attachments:
-            self.cloud.db.drop_attachment(attachment.id)
-        self.cloud.delete(found)
-        self.cloud.settle()
-        self.assertEqual([names.data_lv(self.lv)], [*self.a.group.volumes])
+        self.assertIsNone(self.cloud.row(found).provider_id)
+        self.cloud.db.update(found, status='available')
+        attachment, path = self.cloud.attach(found, self.a)
+        self.a.mapper.write(path, 0, 'data')
+        self.cloud.detach(found, attachment, self.a)
+        self.assertEqual(1, self.cloud.row(found).generation)
+        _, path = self.cloud.attach(found, self.b)
+        self.assertEqual('data', self.b.mapper.read(path, 0))
 
     def test_nothing_is_left_of_one_that_is_not_durable(self) -> None:
         """Cinder tries another node: this one's LV would be a stranger."""
