@@ -389,13 +389,14 @@ class Api:
         self.moved = True
         self._reset_after('migrate', manager, migration_status='error')
 
-    def reset_status(self) -> None:
+    def reset_status(self, lost: bool) -> None:
         """After ``migrate`` a volume that was wanted meanwhile stays so.
 
-        An administrator sees that in the end.
+        And so does one that is lost, for whoever would take the offer back
+        has nothing of it. An administrator sees that in the end.
         """
         row = self.tables.volumes[self.volume]
-        if self.moved and row['status'] == 'reserved' and not (
+        if (self.moved or lost) and row['status'] == 'reserved' and not (
                 self.tables.attachments_of(self.volume)):
             row['status'] = 'available'
 

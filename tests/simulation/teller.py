@@ -320,7 +320,7 @@ class Teller:
         self._drop_snapshots(lambda taken: (
             taken.lost
             or taken.row['status'] in ('deleting', 'error_deleting')))
-        self.api.reset_status()
+        self.api.reset_status(self.truth.kept is not None)
         row = self.api.tables.volumes[self.api.volume]
         if row['status'] in ('deleting', 'deleted') or (
                 self.truth.kept is not None):
