@@ -39,6 +39,8 @@ def restore_database(cloud: cloud_module.Cloud,
     if (not tables.before_commit or tables.real or truth.kept is not None
             or row.offer or row.deleted
             or row.status in ('deleting', 'unmanaging', 'maintenance')
+            # A manager has yet to write, whatever the row says.
+            or row.migration_status == 'migrating'
             or tables.pinned_then != tables.pinned()):
         return False
     newest = _newest(cloud, truth)
