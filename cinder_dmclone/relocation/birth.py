@@ -102,7 +102,7 @@ def lend(world: World, stack: Stack, size: units.Bytes,
     :raises PeerRefused: if that volume's row does not ask for it, or if the
         LV is written
     """
-    _require_asked(world, asked)
+    require_asked(world, asked)
     if not stack.put_together:
         raise _refused(world, f'LV {stack.lv} is not put together')
     if stack.tags.lost:
@@ -132,7 +132,7 @@ def make_at_once(world: World, stack: Stack, size: units.Bytes,
     if not thin_snapshot.possible(world.host, stack) or (
             stack.data is None or stack.data.size != size):
         return False
-    row = _require_asked(world, asked)
+    row = require_asked(world, asked)
     wanted = units.Bytes.from_gib(row.size)
     if wanted < size:
         return False
@@ -141,8 +141,11 @@ def make_at_once(world: World, stack: Stack, size: units.Bytes,
     return True
 
 
-def _require_asked(world: World, asked: messages.Lend) -> rows.Row:
-    """The row of the volume that the copy becomes."""
+def require_asked(world: World, asked: messages.Lend) -> rows.Row:
+    """The row of the volume that the copy becomes.
+
+    :raises PeerRefused: if it does not ask for that any more
+    """
     row = world.rows.get(asked.borrower)
     if (not row or row.deleted or row.offer != asked.copy
             or row.generation + 1 != asked.generation):

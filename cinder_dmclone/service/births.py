@@ -140,6 +140,8 @@ def _lend(service: Service, request: messages.Lend,
     stack, row = source.stack, source.row
     try:
         if row and snapshots.has_writer(row, stack):
+            # A request may come late, when nobody wants the copy any more.
+            birth.require_asked(service.world, request)
             cut.cut(service.world, row)
             stack = inspect.refresh(service.host, stack.lv)
         return birth.lend(service.world, stack, source.size, request)

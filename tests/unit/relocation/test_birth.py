@@ -9,9 +9,11 @@ import uuid
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.dm import table
+from cinder_dmclone.location import Location
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
+from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import reconciler
 from cinder_dmclone.service import births
 from cinder_dmclone.service import snapshots
@@ -108,6 +110,19 @@ class CloneTest(BirthTestCase):
         self.assert_volume(volume, base.DATA)
         self.assert_data(self.a, path, ['later', *base.DATA[1:]])
         self.assert_lvs(self.a, volume, self.volume)
+
+    def test_a_request_that_comes_late_copies_nothing(self) -> None:
+        """The new volume was made elsewhere by then, or not at all."""
+        _, path = self.cloud.attach(self.volume, self.a)
+        self.a.mapper.open(path)
+        volume = self.begin(self.b)
+        with self.assertRaisesRegex(exceptions.PeerRefused, 'not offer'):
+            self.b.process.world.peers.ask(self.a.name, messages.Lend(
+                volume=self.volume, snapshot=SnapshotId(''), borrower=volume,
+                generation=1, copy=Location.never_used(self.b.name),
+                group=self.b.group.uuid, initiator='iqn.b'))
+        self.assertEqual(self.lv, self.cloud.row(self.volume).lv)
+        self.assertEqual([names.data_lv(self.lv)], [*self.a.group.volumes])
 
     def test_on_another_node(self) -> None:
         volume = self.clone(self.b)
