@@ -41,16 +41,16 @@ def _withdrawn(facts: Facts, row: rows.Row) -> Decision:
     more: one of an earlier generation may have been the volume, which a node
     that was then lost had not written down. Nobody writes another one.
     """
+    if not facts.written:
+        return Decision(Action.DISCARD, 'its offer was withdrawn')
     writers = facts.stack.of_kind(*names.WRITERS)
-    if facts.written and writers:
+    if writers:
         stale = old_copy.stale_writers(facts.stack, row, writers)
         if stale.step is not Verdict.WAIT:
             return stale
-    if facts.written:
-        return Decision(
-            Verdict.REPORT, 'it was written, so it was the volume, of which '
-            f'{row.owner} was made again; it is kept without a front')
-    return Decision(Action.DISCARD, 'its offer was withdrawn')
+    return Decision(
+        Verdict.REPORT, 'it was written, so it was the volume, of which '
+        f'{row.owner} was made again; it is kept without a front')
 
 
 def _offered(facts: Facts, row: rows.Row) -> Decision:

@@ -389,7 +389,8 @@ def is_untouched(host: Host, stack: Stack) -> bool:
             # It may be the group that is missing.
             return host.own_meta_group is None
         ready = stack.meta_tag and stack.meta_tag.ready
-        return not ready or [*missing(host, stack)] == [(0, source.size)]
+        return not ready or next(missing(host, stack), None) == (
+            0, source.size)
     except exceptions.DMCloneException as error:
         LOG.warning('LV %(lv)s: whether it was written is not known: '
                     '%(error)s', {'lv': stack.lv, 'error': error.msg})
