@@ -127,6 +127,16 @@ class Row(record.Recorded):
         return self.record.generation
 
     @property
+    def reached(self) -> int:
+        """The generation that what is made for it comes after.
+
+        Cinder copies the record of a volume that it migrates into the row of
+        the one that will be exchanged with it, and other drivers write what
+        they like.
+        """
+        return 0 if self.unreadable else self.generation
+
+    @property
     def owner(self) -> Location:
         """The LV that is the volume."""
         return Location(self.node, self.lv)

@@ -272,14 +272,15 @@ class RowStore:
                purpose: rows.Purpose | None = rows.Birth()) -> rows.Row:
         """Write down that the LV which the row names is a new volume.
 
-        What its row has from another one is left behind.
+        What its row has from another one is left behind, but for the
+        generation: the LVs that one has left must stay older than this.
 
         :param purpose: None if it is not being made any more
         :raises RowChanged, DatabaseAway: see ``begin``
         """
         return self._swap(row, 'create', {
-            'provider_id': str(ProviderId(1)), 'provider_location': None,
-            'provider_auth': None}, purpose)
+            'provider_id': str(ProviderId(row.reached + 1)),
+            'provider_location': None, 'provider_auth': None}, purpose)
 
     def begin(self, row: rows.Row, copy: Location) -> rows.Row:
         """Write down the LV that a volume is to be which is being made.
@@ -290,8 +291,7 @@ class RowStore:
         :raises RowChanged: if it is not being made any more
         :raises DatabaseAway: if the outcome is not known
         """
-        generation = 0 if row.unreadable else row.generation
-        record = ProviderId(generation, offer=copy)
+        record = ProviderId(row.reached, offer=copy)
         return self._swap(row, 'begin', {'provider_id': str(record)},
                           rows.Birth())
 

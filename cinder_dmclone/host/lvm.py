@@ -58,11 +58,12 @@ class LogicalVolume:
     :ivar plain: whether it is blocks and nothing else: no mirror, no cache,
         and no other volume needs it, nor it another one
     :ivar pool: the thin pool that it is in; empty if its blocks are on disks
+    :ivar skipped: whether activations of its group leave it out
     :ivar suspended: whether its I/O waits, as LVM was killed in a change of
         it, or of its pool; LVM itself makes no report during a change
-    :ivar health: what LVM found wrong with it or its disks when it made the
-        report (lv_health_status in lvmreport(7)); empty if nothing.
-        ``partial``: a disk that it is on was missing
+    :ivar health: what LVM found wrong with it or its disks for the report
+        (lv_health_status in lvmreport(7)); empty if nothing. ``partial``: a
+        disk that it is on was missing
     """
 
     name: str
@@ -73,23 +74,24 @@ class LogicalVolume:
     open: bool
     plain: bool
     pool: str = ''
+    skipped: bool = False
     suspended: bool = False
     health: str = ''
 
     @classmethod
     def parse(cls, group: str, row: dict[str, str]) -> Self:
         """Read a row of ``privileged.lvm.report``."""
-        active = int(row['lv_kernel_major']) >= 0
         return cls(
             name=row['lv_name'], path=f'/dev/{group}/{row["lv_name"]}',
             size=Bytes(int(row['lv_size'])),
             tags=frozenset(tag for tag in row['lv_tags'].split(',') if tag),
             devnum=(f'{row["lv_kernel_major"]}:{row["lv_kernel_minor"]}'
-                    if active else None),
+                    if int(row['lv_kernel_major']) >= 0 else None),
             open=row['lv_device_open'] == 'open',
             plain=(row['lv_layout'] in _PLAIN
                    and _ALONE.issuperset(row['lv_role'].split(','))),
             pool=row['pool_lv'] if row['lv_layout'] == _THIN else '',
+            skipped=bool(row['lv_skip_activation']),
             suspended=row['lv_suspended'] == 'suspended',
             health=row['lv_health_status'])
 
@@ -268,9 +270,8 @@ class VolumeGroup:
     def changed_token(self) -> str | None:
         """A cheap look whether a report is still good; starts no process.
 
-        It comes from LVM's backup file. None if there is no backup; where
-        backups were switched off the token stays behind the report's: both
-        never equal a report's ``token``, so nothing stale is believed.
+        From LVM's backup file. None if there is none; where backups were
+        switched off it stays behind: neither equals a report's ``token``.
         """
         identity = lvm.backup_identity(self.name)
         return _token(*identity) if identity else None
@@ -358,8 +359,7 @@ class VolumeGroup:
         """Make a volume that is what a thin one is now, active, with its tags.
 
         It takes no room, and is as large. I/O of the origin waits meanwhile;
-        it holds all that had ended. Durable after a flush of the origin, and
-        ``flush()``.
+        all that had ended is in it. Durable after a flush of it, and `flush`.
 
         :raises CommandFailed: if it exists, or the pool is too full for LVM
         :raises CommandTimeout: the origin may be left suspended

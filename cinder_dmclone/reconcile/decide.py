@@ -79,7 +79,8 @@ def _decide(facts: Facts) -> Decision:
     if row.unreadable:
         return Decision(Verdict.REPORT, row.unreadable)
     # A row without a record is one whose creation did not end.
-    if row.provider_id and stack.tags.generation > row.generation:
+    if row.provider_id and stack.tags.generation > row.generation and (
+            not facts.unrecorded):
         return Decision(
             Verdict.REPORT, f'the LV has generation {stack.tags.generation}, '
             f'the database {row.generation}: the database went back in time')

@@ -35,9 +35,7 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
             + (f'; its source {row.source} is kept' if row.source else ''))
     if row.offer and (facts.overdue or not row.migration):
         return Decision(Action.WITHDRAW, f'nobody works on offer {row.offer}')
-    if not row.provider_id and row.status in _WHOLE and (
-            stack.tags.own == lv_tags.OwnTag(1, row.id)
-            and not stack.tags.bars_front):
+    if facts.unrecorded and row.status in _WHOLE:
         return Decision(Action.RECORD, 'its creation was interrupted, and its '
                         'status was reset')
     if not stack.tags.own and not stack.tags.copy and row.source:

@@ -28,6 +28,9 @@ from cinder_dmclone import units
 
 Loans = typing.Sequence[lv_tags.LoanTag]
 
+# States of what has yet to get all of its data.
+_HYDRATES = (LvState.COPY, LvState.HYDRATING)
+
 
 def standing(facts: Facts, tag: lv_tags.LoanTag) -> Decision | None:
     """Why a loan still needs this LV; None if it does not.
@@ -40,8 +43,7 @@ def standing(facts: Facts, tag: lv_tags.LoanTag) -> Decision | None:
     shown = facts.shown.get(tag.borrower)
     if shown is None:
         return decision.show(tag.borrower)
-    if shown.group == tag.group and shown.state in (
-            LvState.COPY, LvState.HYDRATING):
+    if shown.group == tag.group and shown.state in _HYDRATES:
         return Decision(Verdict.WAIT, f'{tag.borrower} hydrates from here')
     doubt = _doubt(tag.borrower, tag.generation, tag.size, tag.group, shown)
     if doubt and shown.state in (LvState.MISSING, LvState.ERASED):
@@ -109,6 +111,8 @@ def _without_borrower(facts: Facts, tag: lv_tags.LoanTag, doubt: str,
     owner = facts.shown.get(row.owner)
     if owner is None:
         return decision.show(row.owner)
+    if owner.state in _HYDRATES:
+        return Decision(Verdict.WAIT, f'{row.owner} hydrates')
     left = _doubt(row.owner, row.generation, tag.size, None, owner)
     return _kept(left) if left else None
 

@@ -17,6 +17,7 @@ from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.stack import joint
+from cinder_dmclone.stack import lv_tags
 from cinder_dmclone.stack import state
 
 Records: typing.TypeAlias = frozenset[tuple[object, ...]]
@@ -74,6 +75,17 @@ class Facts:
         """Whether this LV is a volume that was not deleted."""
         return bool(self.row and not self.row.deleted
                     and self.row.owner == self.here)
+
+    @property
+    def unrecorded(self) -> bool:
+        """Whether the row does not say that it was made: that did not end.
+
+        What a volume becomes later, a generation on, has another name.
+        """
+        row, tags = self.row, self.stack.tags
+        return (row is not None and row.owner == self.here
+                and not tags.bars_front
+                and tags.own == lv_tags.OwnTag(row.reached + 1, row.id))
 
     @property
     def lagging(self) -> bool:

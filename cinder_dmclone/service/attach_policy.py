@@ -62,9 +62,10 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     waiting = _waiting(row, asking)
     broken = row.status.startswith('error')
     if asking == host:
-        if waiting and not waiting.connected and _may_have_moved(row) and (
-                not row.shared):
-            return Placement(How.REFUSE, why=_not_ended(row, host))
+        if waiting and not waiting.connected:
+            why = _why_not_here(row, waiting, host)
+            if why:
+                return Placement(How.REFUSE, why=why)
         attached = waiting or any(a.host == host for a in row.attachments)
         if attached or not broken:
             return Placement(How.FRONT if attached else How.LOCAL)
@@ -80,6 +81,18 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     if not connector.get('initiator'):
         return Placement(How.REFUSE, why=_unreached(asking, peer))
     return Placement(How.ISCSI)
+
+
+def _why_not_here(row: rows.Row, waiting: rows.Attachment,
+                  host: str) -> str | None:
+    """Why a server on the volume's node may not have it now."""
+    if _may_have_moved(row) and not row.shared:
+        return _not_ended(row, host)
+    if waiting.instance and row.migration_status in rows.READ_MIGRATION:
+        # What it wrote Cinder may have copied already.
+        return (f'the attachment {waiting.id} of a server waits for it, and '
+                f'{_busy(row)}')
+    return None
 
 
 def _may_have_moved(row: rows.Row) -> bool:

@@ -145,6 +145,9 @@ def _hindrance(service: Service, lv: lvm.LogicalVolume) -> str:
                 'this backend (dmclone_lvm_type, dmclone_thin_pool)')
     if lv.devnum is None:
         return 'it is not active (lvchange --activate y)'
+    if lv.skipped:
+        return ('LVM leaves it out of activations (lvchange '
+                '--setactivationskip n)')
     tags = lv_tags.ours(lv.tags)
     if tags:
         return ('it has tags of this driver, and they may still be needed. If '

@@ -43,7 +43,7 @@ def _create(service: Service, row: rows.Row) -> None:
     if group.pool:
         # Else LVM knows: an LV that is not thin has all its room at once.
         room.admit(service.host, report)
-    name, tag = names.data_lv(row.lv), lv_tags.OwnTag(1, row.id)
+    name, tag = names.data_lv(row.lv), lv_tags.OwnTag(row.reached + 1, row.id)
     try:
         group.create(name, units.Bytes.from_gib(row.size),
                      [lv_tags.print_tag(tag)])

@@ -22,9 +22,10 @@ EXAMINED = 100
 # Tests that move volumes about in every way there is.
 SCENARIOS = ('relocation.test_relocation', 'relocation.test_chain',
              'relocation.test_migration', 'relocation.test_cut',
-             'relocation.test_birth', 'service.test_host_names',
-             'service.test_reverts', 'service.test_service',
-             'service.test_snapshots', 'test_exchange')
+             'relocation.test_birth', 'service.test_creation',
+             'service.test_host_names', 'service.test_reverts',
+             'service.test_service', 'service.test_snapshots',
+             'test_exchange')
 
 # A node of the fleet, which is drained.
 NODE = NodeName('a@dmclone')

@@ -146,6 +146,21 @@ class LoansTest(test_decide.TestCase):
             self.assertIs(step, self.step(A, AT_A, lent, borrowers=theirs,
                                           shown={CZ: shown}), row)
 
+    def test_a_lost_borrower_whose_volume_hydrates_elsewhere(self) -> None:
+        """Whether that had all of it from the one that is lost, it will say.
+        """
+        row = dataclasses.replace(AT_A, host='c@x#p', name_id=Z,
+                                  provider_id=f'3;from={BY}')
+        owner = messages.Shown(LvState.HYDRATING, 3, SIZE, GROUP_C)
+        missing = messages.Shown(LvState.MISSING, group=GROUP_B)
+        for step, state in ((Verdict.WAIT, LvState.HYDRATING),
+                            (Verdict.WAIT, LvState.COPY),
+                            (Verdict.REPORT, LvState.UNCLEAR),
+                            (Action.ERASE, LvState.COMPLETE)):
+            shown = {BY: missing, CZ: dataclasses.replace(owner, state=state)}
+            self.assertIs(step, self.step(
+                A, row, lending(stack(X, OWN_X, LENT_Y)), shown=shown), state)
+
     def test_a_loan_of_nothing(self) -> None:
         """The volume was reverted: another LV takes the place of this one."""
         row = dataclasses.replace(AT_B, name_id=Z,

@@ -156,7 +156,9 @@ class LostMetadataTest(base.CloudTestCase):
         host = type(self.a.process)(self.a).world.host
         with mock.patch.multiple(
                 preflight, _check_neighbours=mock.DEFAULT,
-                _check_kernel=mock.DEFAULT, _check_udev=mock.DEFAULT) as found:
+                _check_kernel=mock.DEFAULT, _check_udev=mock.DEFAULT,
+                # Those of the machine that the tests run on.
+                _check_commands=mock.DEFAULT) as found:
             for other in found.values():
                 other.return_value = []
             preflight.check(host, [])

@@ -232,9 +232,10 @@ class VolumeGroupTest(unittest.TestCase):
                 ('volume-3', ['vg-pool-tpool'], 'skip activation', True),
                 ('volume-1', ['vg-pool-tpool'], '', False)):
             report = self.interrupted(name, kernel, skip)
-            self.assertEqual((frozenset(), waits),
+            self.assertEqual((frozenset(), waits, bool(skip)),
                              (report.interrupted,
-                              report.lvs['volume-3'].suspended), name)
+                              report.lvs['volume-3'].suspended,
+                              report.lvs['volume-3'].skipped), name)
 
     def test_it_goes_on_as_lvm_has_it_recorded(self) -> None:
         """Tables of a change that was not may not be what is below."""

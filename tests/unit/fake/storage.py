@@ -72,6 +72,8 @@ class Volume:
     zeroed: bool = False
     plain: bool = True
     pool: str = ''
+    # Whether activations leave it out.
+    skipped: bool = False
     # Whether LVM has suspended it, and is still at it.
     suspended: bool = False
     at_work: cloud.Process | None = None
@@ -141,7 +143,8 @@ class Group:
         return lvm.LogicalVolume(
             name=lv.name, path=f'/dev/{self.name}/{lv.name}', size=lv.size,
             tags=lv.tags, devnum=lv.devnum, open=opened, plain=lv.plain,
-            pool=lv.pool, suspended=_interrupted(lv) or bool(
+            pool=lv.pool, skipped=lv.skipped,
+            suspended=_interrupted(lv) or bool(
                 lv.pool and self._interrupted),
             health='partial' if lv.name in self.partial else '')
 

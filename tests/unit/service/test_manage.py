@@ -104,11 +104,13 @@ class ManageTest(ManageTestCase):
         group.volumes['pool'].plain = False
         group.create('still', units.Bytes(GIB), [])
         group.volumes['still'].devnum = None
+        group.create('skipped', units.Bytes(GIB), [])
+        group.volumes['skipped'].skipped = True
         tag = lv_tags.print_tag(lv_tags.OwnTag(1, self.volume))
         group.create('tagged', units.Bytes(GIB), [tag])
         lost = names.data_lv(self.cloud.row(self.row_of(size=1)).lv)
         group.create(lost, units.Bytes(GIB), [])
-        group.create('large', units.Bytes(94 * GIB + 4096), [])
+        group.create('large', units.Bytes(93 * GIB + 4096), [])
         self.before = self.found()
         cases: list[tuple[typing.Any, str]] = [
             (None, 'has to be'), ({}, 'has to be'), ('data', 'has to be'),
@@ -119,6 +121,7 @@ class ManageTest(ManageTestCase):
             ({'source-name': 'volumes/data'}, 'not part of the name'),
             ({'source-name': 'pool'}, 'more than a linear'),
             ({'source-name': 'still'}, 'not active'),
+            ({'source-name': 'skipped'}, '--setactivationskip n'),
             ({'source-name': 'tagged'}, f'--deltag {tag}'),
             ({'source-name': names.meta_lv(self.lv)}, 'no such LV'),
             ({'source-name': lost}, 'rename it'),

@@ -58,6 +58,20 @@ class ServerTest(base.TestCase):
         found = place(row('reserved', reserved()), 'a')
         self.assertIs(How.FRONT, found.how)
 
+    def test_nova_attach_at_home_while_cinder_copies_it(self) -> None:
+        """What it wrote would stay with what the volume was."""
+        for migration in ('starting', 'migrating'):
+            found = place(row('reserved', reserved(), migration=migration),
+                          'a')
+            self.assertIs(How.REFUSE, found.how)
+            self.assertIn(f'migration status is {migration}', found.why)
+            # It has its answer already.
+            found = place(row('attaching', attached('a', 'new', 'attaching'),
+                              migration=migration), 'a')
+            self.assertIs(How.FRONT, found.how)
+        found = place(row('reserved', reserved(), migration='target:v'), 'a')
+        self.assertIs(How.FRONT, found.how)
+
     def test_nova_attach_after_a_failed_migration(self) -> None:
         for migration in ('error', 'success'):
             found = place(row('reserved', reserved(), migration=migration))

@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-import functools
 import types
 import typing
 from unittest import mock
-import uuid
 
 from oslo_serialization import jsonutils
 
 from cinder_dmclone import exceptions
-from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
@@ -32,7 +29,6 @@ from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
 from tests.unit import base
 from tests.unit.fake import cloud
-from tests.unit.fake import ports
 
 from cinder_dmclone import driver  # noqa: E402
 
@@ -106,82 +102,6 @@ class DetachTest(base.CloudTestCase):
         self.cloud.forget(self.volume, attachment)
         self.cloud.settle()
         self.assertNotIn(path.rpartition('/')[2], self.a.mapper.mapped)
-
-
-class CreateTest(base.CloudTestCase):
-
-    def create(self) -> VolumeId:
-        volume = VolumeId(str(uuid.uuid4()))
-        self.cloud.db.volume(volume, f'{self.a.name}#pool')
-        volumes.create(self.a.service, volume)
-        return volume
-
-    def test_one_whose_creation_was_interrupted(self) -> None:
-        """It can be used, and move, if an administrator resets its status."""
-        created = []
-
-        def kill(call: ports.Call) -> None:
-            if (call.port, call.method) == ('rows', 'create'):
-                created.append(call.arguments[0].id)
-                self.a.kill()
-        self.cloud.before = kill
-        self.assertRaises(ports.Killed, self.create)
-        self.cloud.before = lambda call: None
-        found, = created
-        self.cloud.db.update(found, status='error')
-        self.a.start()
-        self.assertIsNone(self.cloud.row(found).provider_id)
-        self.cloud.db.update(found, status='available')
-        attachment, path = self.cloud.attach(found, self.a)
-        self.a.mapper.write(path, 0, 'data')
-        self.cloud.detach(found, attachment, self.a)
-        self.assertEqual(1, self.cloud.row(found).generation)
-        _, path = self.cloud.attach(found, self.b)
-        self.assertEqual('data', self.b.mapper.read(path, 0))
-
-    def test_nothing_is_left_of_one_that_is_not_durable(self) -> None:
-        """Cinder tries another node: this one's LV would be a stranger."""
-        found = dict(self.a.group.volumes)
-
-        def fail(call: ports.Call) -> None:
-            if (call.port, call.method) == ('group', 'flush'):
-                raise exceptions.CommandTimeout(command='fsync', seconds=30)
-        self.cloud.before = fail
-        self.assertRaises(exceptions.CommandTimeout, self.create)
-        self.assertEqual(found, self.a.group.volumes)
-
-    def made_late(self, call: ports.Call) -> None:
-        """LVM makes an LV, and is killed before it says so."""
-        if (call.port, call.method) == ('group', 'create'):
-            raise exceptions.CommandTimeout(command='lvm', seconds=30)
-
-    def test_nothing_is_left_of_what_lvm_was_killed_for(self) -> None:
-        found = dict(self.a.group.volumes)
-        self.cloud.after = self.made_late
-        self.assertRaises(exceptions.CommandTimeout, self.create)
-        self.assertEqual(found, self.a.group.volumes)
-
-    def test_nothing_is_left_of_one_that_was_deleted_meanwhile(self) -> None:
-        """Its row is not changed, whatever its service does then."""
-        found = dict(self.a.group.volumes)
-        volume = VolumeId(str(uuid.uuid4()))
-        self.cloud.db.volume(volume, f'{self.a.name}#pool')
-
-        def delete(call: ports.Call) -> None:
-            if (call.port, call.method) == ('group', 'create'):
-                self.cloud.db.destroy(volume)
-        self.cloud.after = delete
-        self.assertRaises(exceptions.RowChanged, volumes.create,
-                          self.a.service, volume)
-        self.assertEqual(found, self.a.group.volumes)
-
-    def test_a_volume_that_exists_is_kept(self) -> None:
-        volume = self.create()
-        again = functools.partial(volumes.create, self.a.service, volume)
-        self.assertRaises(exceptions.CommandFailed, again)
-        self.cloud.before = self.made_late
-        self.assertRaises(exceptions.CommandTimeout, again)
-        self.assertIn(names.data_lv(LvUuid(volume)), self.a.group.volumes)
 
 
 class DeleteTest(base.CloudTestCase):
