@@ -15,7 +15,6 @@ from oslo_log import log as logging
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host import uevents
-from cinder_dmclone.location import VolumeId
 from cinder_dmclone import locks
 from cinder_dmclone import names
 from cinder_dmclone import opts
@@ -384,7 +383,3 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
     def remove_export_snapshot(self, context: typing.Any,
                                snapshot: typing.Any) -> None:
         """Exports end with their connection."""
-
-    @classmethod
-    def clean_volume_file_locks(cls, volume_id: VolumeId) -> None:
-        locks.Locks.forget(volume_id)

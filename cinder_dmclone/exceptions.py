@@ -235,9 +235,8 @@ class CannotSnapshot(DMCloneException):
 
 
 class CannotExtend(DMCloneException):
-    message = ("Volume %(volume)s on %(node)s cannot be extended while its "
-               "lender %(lender)s is away: a server that waits for it could "
-               "not be shown the new size. Nothing was changed.")
+    message = ("Volume %(volume)s on %(node)s cannot be extended: %(reason)s. "
+               "Nothing was changed.")
 
 
 class GrownInPart(DMCloneException):
@@ -276,6 +275,11 @@ class NoRoom(DMCloneException):
 class NoMetadataGroup(NoRoom):
     message = ("Node %(node)s can take in no volume until its volume group "
                "%(group)s for metadata can be read: %(reason)s")
+
+
+class DiskMissing(NoRoom):
+    message = ("A disk of volume group %(group)s on %(node)s is missing: LVM "
+               "makes nothing in that group.")
 
 
 class PoolUnusable(NoRoom):

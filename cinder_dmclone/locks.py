@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
-import glob
 import os
 import threading
 import time
 import typing
+import weakref
 
 from oslo_config import cfg
-from tooz import coordination as tooz_coordination
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.host.one_at_a_time import OneAtATime
@@ -31,25 +29,19 @@ _POLL_SECONDS = 0.2
 # With the node: several backends may have the same ``state_path``.
 _LOCK_NAME = 'cinder-dmclone-{node}-{volume}'
 
-
-# Two threads that ask for a lock at the same moment may be given one that the
-# other does not see (``_barriers.setdefault`` of tooz/drivers/file.py).
+# Threads of this process wait for each other here, and so without a poll.
+_turns: weakref.WeakValueDictionary[str, threading.Lock] = (
+    weakref.WeakValueDictionary())
 _guard = threading.Lock()
 
 
-@functools.cache
-def _files(folder: str) -> tooz_coordination.CoordinationDriver:
-    found = tooz_coordination.get_coordinator(f'file://{folder}', b'dmclone')
-    found.start()
-    return found
-
-
 def ready() -> None:
-    """Make what locks need in ``state_path``.
+    """See that locks can be had.
 
-    :raises ToozError: if that cannot be made
+    :raises OSError: if no file can be made in ``state_path``
     """
-    _files(CONF.state_path)
+    path = os.path.join(CONF.state_path, f'cinder-dmclone-{os.getpid()}')
+    _let_go(_opened(path), path)
 
 
 class Locks:
@@ -57,7 +49,9 @@ class Locks:
 
     They are files in ``state_path``, whatever ``[coordination]`` says: a lock
     that another machine keeps may be lost while its holder works, and nobody
-    would tell him. Who is on another node is kept away by the row.
+    would tell him. Who is on another node is kept away by the row. A file is
+    there while somebody has the lock, and whoever gets it looks whether it
+    still is.
 
     And one for the node's room, of which only cinder-volume gives any.
     """
@@ -74,17 +68,23 @@ class Locks:
 
         :param seconds: how long to wait for it
         :raises VolumeLocked: if it is still taken then
+        :raises OSError: if no file can be made in ``state_path``
         """
-        name = _LOCK_NAME.format(node=self._node, volume=volume_id)
-        with _guard:
-            lock = _files(CONF.state_path).get_lock(name.encode())
-        if not lock.acquire(blocking=seconds):
-            raise exceptions.VolumeLocked(
-                volume=volume_id, node=self._node, seconds=seconds)
-        try:
+        path = os.path.join(CONF.state_path, _LOCK_NAME.format(
+            node=self._node, volume=volume_id))
+        deadline = time.monotonic() + seconds
+        with contextlib.ExitStack() as stack:
+            turn = _turn(path)
+            if turn.acquire(timeout=seconds):
+                stack.callback(turn.release)
+                file = _taken(path, deadline)
+            else:
+                file = None
+            if file is None:
+                raise exceptions.VolumeLocked(
+                    volume=volume_id, node=self._node, seconds=seconds)
+            stack.callback(_let_go, file, path)
             yield
-        finally:
-            lock.release()
 
     @reads
     def room(self) -> typing.ContextManager[None]:
@@ -95,24 +95,58 @@ class Locks:
         """
         return self._room
 
-    @staticmethod
-    def forget(volume_id: VolumeId) -> None:
-        """Remove what locks of a deleted volume have left on this host.
 
-        For a class method of Cinder that does not know its node.
-        """
-        name = _LOCK_NAME.format(node='*', volume=volume_id)
-        for path in glob.glob(name, root_dir=CONF.state_path):
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(os.path.join(CONF.state_path, path))
+def _turn(path: str) -> threading.Lock:
+    with _guard:
+        turn = _turns.get(path)
+        if turn is None:
+            turn = _turns[path] = threading.Lock()
+        return turn
+
+
+def _taken(path: str, deadline: float) -> int | None:
+    """A file that only this process has locked; None if others do not end."""
+    while True:
+        file = _opened(path)
+        locked = _flocked(file, fcntl.LOCK_EX)
+        if locked and _is(file, path):
+            return file
+        os.close(file)
+        if locked:
+            # It was let go of in between.
+            continue
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(_POLL_SECONDS)
+
+
+def _let_go(file: int, path: str) -> None:
+    try:
+        # While nobody else can have it.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    finally:
+        os.close(file)
+
+
+def _is(file: int, path: str) -> bool:
+    """Whether an open file is still what has this path."""
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _opened(path: str) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 class Presence:
     """Whether cinder-volume works on a backend of this node.
 
     It is a lock on a file in ``state_path``, which ends with its process. Not
-    one of fcntl(2), as fasteners takes: a process loses that when it closes
-    any descriptor of the file, and Cinder may set up a driver twice.
+    one of fcntl(2), as fasteners and tooz take: a process loses that when it
+    closes any descriptor of the file, and Cinder may set up a driver twice.
     """
 
     def __init__(self, node: NodeName) -> None:
@@ -125,7 +159,7 @@ class Presence:
         :param seconds: how long to wait for a command that keeps it away
         :raises Deactivating: if that still runs then
         """
-        file = self._open()
+        file = _opened(self._path)
         deadline = time.monotonic() + seconds
         while not _flocked(file, fcntl.LOCK_SH):
             if time.monotonic() >= deadline:
@@ -140,16 +174,13 @@ class Presence:
 
         :raises ServiceRuns: if it has
         """
-        file = self._open()
+        file = _opened(self._path)
         try:
             if not _flocked(file, fcntl.LOCK_EX):
                 raise exceptions.ServiceRuns(node=self._node)
             yield
         finally:
             os.close(file)
-
-    def _open(self) -> int:
-        return os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def _flocked(file: int, how: int) -> bool:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import ipaddress
 import os
+import pathlib
 import platform
+import re
 import shutil
 import typing
 import uuid
@@ -61,6 +63,15 @@ LEAST_MDA = 64 * oslo_units.Ki
 
 # Of 2025.1: tests run beside no older one.
 OLDEST_CINDER = 26
+
+# Before, a device refused discards by a flag of its queue alone, which
+# ``hide_discards`` in privileged/dm.py cannot take away: a server's would
+# reach a clone that copies the region ("block: remove QUEUE_FLAG_DISCARD").
+OLDEST_KERNEL = (5, 19)
+
+# Where a multipath device lets I/O fail after a while without a path.
+PATIENCE = pathlib.Path(
+    '/sys/module/dm_multipath/parameters/queue_if_no_path_timeout_secs')
 
 # Names of devices and targets differ in this part only.
 _ANY_LV = LvUuid(str(uuid.UUID(int=0)))
@@ -253,12 +264,26 @@ def _check_cinder(_host: Host) -> typing.Iterator[str]:
 
 
 def _check_kernel(host: Host) -> typing.Iterator[str]:
+    found = tuple(map(int, re.findall(r'\d+', platform.release())[:2]))
+    if found < OLDEST_KERNEL:
+        yield (f'The kernel {platform.release()} is too old: '
+               f'{".".join(map(str, OLDEST_KERNEL))} is the least that this '
+               'driver works with. With an older one the discards of a server '
+               'could destroy what it writes.')
     missing = set(TARGETS) - host.dm.targets()
     for target in sorted(missing):
         yield (f'The kernel {platform.release()} has no device-mapper target '
                f'"{target}": modprobe dm-{target}. If there is no such '
                'module, the page "Kernels" of the documentation names the '
                'package, or the recipe, for your distribution.')
+    try:
+        seconds = PATIENCE.read_text().strip()
+    except OSError:
+        seconds = '0'  # no module has it: nobody can have set it
+    if seconds != '0':
+        yield (f'{PATIENCE} is {seconds}: reads and writes that wait for '
+               'another node would fail after so many seconds. Write 0 to it, '
+               'and take the option out of the files of /etc/modprobe.d.')
 
 
 def _check_iscsi(host: Host) -> typing.Iterator[str]:

@@ -20,7 +20,6 @@ from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_messaging import opts as messaging_opts
 from oslo_privsep import priv_context
-from tooz import coordination as tooz
 
 from cinder_dmclone.cli import adopt
 from cinder_dmclone.cli import check
@@ -185,6 +184,11 @@ def _with_worlds(arguments: argparse.Namespace,
         # Locks are made as cinder-volume's own user makes them.
         _be_the_owner()
         locks.ready()
+    except OSError as error:
+        return fail(f'nothing was {_DONE[command]}: the locks of '
+                    f'cinder-volume cannot be had in {CONF.state_path}: '
+                    f'{error}', 1)
+    try:
         if command == 'adopt':
             return adopt.run(arguments.of, worlds, arguments.yes)
         if command == 'activate':
@@ -194,10 +198,6 @@ def _with_worlds(arguments: argparse.Namespace,
         return _put_away(worlds)
     except exceptions.ServiceRuns as error:
         return fail(f'{error.msg} {UNCHANGED}', 1)
-    except tooz.ToozError as error:
-        return fail(f'nothing was {_DONE[command]}: the locks of '
-                    f'cinder-volume cannot be had below {CONF.state_path}: '
-                    f'{error}', 1)
 
 
 def _be_the_owner() -> None:

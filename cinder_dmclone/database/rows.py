@@ -197,6 +197,23 @@ class Row(record.Recorded):
             and self.migration_status == VolumeMigrationStatus.MIGRATING)
 
     @property
+    def being_migrated(self) -> bool:
+        """Whether Cinder migrates it: what is done with it now may be lost.
+
+        In the end another volume becomes it, which is a ``target:`` until
+        then (``_migrate_volume_generic`` of cinder/volume/manager.py).
+        """
+        return self.migration_status not in SETTLED_MIGRATION and (
+            not str(self.migration_status).startswith('target:'))
+
+    @property
+    def until_migrated(self) -> str:
+        """What keeps it from anything until its migration has ended."""
+        return (f'its migration status is {self.migration_status}: try again '
+                'when the migration has ended. If none runs, an administrator '
+                'resets it (cinder reset-state --reset-migration-status)')
+
+    @property
     def let_down(self) -> bool:
         """Whether a volume that should have moved is left to nobody.
 

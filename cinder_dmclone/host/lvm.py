@@ -104,7 +104,7 @@ class Report:
         metadata has not changed; what is active or open may still change
     :ivar block_size: largest logical block size of its disks, in bytes
     :ivar free: what is neither in an LV nor in a pool
-    :ivar disks: paths of its physical volumes, without those that are missing
+    :ivar disks: paths of its physical volumes; ``missing``: there are others
     :ivar mda_free: by how many bytes LVM's description of it may still grow
     :ivar pools: names of its thin pools, which are none of ``lvs``
     :ivar interrupted: those of them that LVM has left suspended
@@ -122,6 +122,7 @@ class Report:
     mda_free: Bytes
     pools: frozenset[str] = frozenset()
     interrupted: frozenset[str] = frozenset()
+    missing: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -143,7 +144,8 @@ class Report:
             free=Bytes(int(group['vg_free'])),
             extent_size=Bytes(int(group['vg_extent_size'])),
             block_size=max(map(block_device.block_size, disks), default=512),
-            disks=disks, lvs={lv.name: lv for lv in lvs},
+            disks=disks, missing=len(disks) < len(report['pv']),
+            lvs={lv.name: lv for lv in lvs},
             mda_free=Bytes(int(group['vg_mda_free'])),
             pools=frozenset(row['lv_name'] for row in rows
                             if row['lv_layout'] == thin_pool.LAYOUT),
@@ -435,10 +437,7 @@ class VolumeGroup:
 
     @reads
     def read(self, name: str, first: int, size: int) -> bytes:
-        """``size`` bytes from ``first`` on, both multiples of 4096.
-
-        From the disk, and at most 1 MiB.
-        """
+        """At most 1 MiB, from the disk; both numbers are of whole 4 KiB."""
         return lvm.read(self.name, name, first, size)
 
     @reads

@@ -113,6 +113,7 @@ class Report:
     def __init__(self, pools: typing.Iterable[Json],
                  types: typing.Iterable[Json], default: str | None) -> None:
         """:param default: name or id of the default type"""
+        pools = list(pools)
         parsed = [Pool.parse(pool) for pool in pools]
         self.pools = [pool for pool in parsed if pool]
         # A type that names no backend leads to ours if there are no others.
@@ -120,7 +121,10 @@ class Report:
         self._at: dict[str, list[Pool]] = {}
         for pool in self.pools:
             self._at.setdefault(pool.node.host, []).append(pool)
-        self._nodes = {pool.node for pool in self.pools}
+        # Of a node that is down or disabled there is no pool.
+        self._backends = {pool.node.backend for pool in self.pools}
+        self._foreign = {node(pool['name']) for pool, ours in zip(
+            pools, parsed) if ours is None}
         self._names = {pool.name for pool in self.pools}
         self._types: dict[str | None, str | None] = {}
         for type_ in types:
@@ -135,7 +139,9 @@ class Report:
              new: typing.Iterable[NewVolume]) -> Need:
         """What of these, which a server has or is to have, is of this driver.
         """
-        ours = [one for one in volumes if one.home in self._nodes]
+        ours = [one for one in volumes if one.home.host
+                and one.home.backend in self._backends
+                and one.home not in self._foreign]
         return Need(
             tuple(one for one in ours if one.servers <= {server}),
             tuple((self._types.get(one.type), one.gib) for one in new

@@ -81,7 +81,7 @@ def timely(seconds: float, begun: float,
             if not context.client_mode:
                 if latest is not None and time.monotonic() > latest:
                     raise late()
-                return function(*arguments, **named)
+                return remote(*arguments, **named)
             if not abroad:
                 return ask(*arguments, **named)
             if not _turns.acquire(timeout=begun):

@@ -155,16 +155,20 @@ def load(name: str, table: str, readonly: bool) -> None:
 
     :raises CommandFailed: if there is no such device, or the kernel refuses
         the table
+    :raises CommandTimeout: if an imported disk does not answer
     """
     _load(name, table, readonly)
 
 
 def _load(name: str, table: str, readonly: bool) -> None:
     count, specs = dm_ioctl.pack_table(table)
+    # The kernel opens the paths of a multipath device, and asks their disk
+    # whether it may be written (``sd_open`` in sd.c).
+    seconds = _SECONDS if ' multipath ' in table else None
     _present(dm_ioctl.ask(
         dm_ioctl.TABLE_LOAD, _ours(name),
-        dm_ioctl.READONLY if readonly else 0, targets=count, data=specs),
-        name)
+        dm_ioctl.READONLY if readonly else 0, targets=count, data=specs,
+        seconds=seconds), name)
 
 
 def _readonly(readonly: bool) -> list[str]:

@@ -3,12 +3,16 @@
 
 It is started by the first call, and anew by the first one after it has ended.
 What a call that it ended with has done is not known: only its caller can tell
-whether to make it again.
+whether to make it again. Nor does it begin a call of a process that has ended
+meanwhile: what was decided by that one holds no lock any more, and numbers of
+devices may be those of others by now.
 """
 
 from __future__ import annotations
 
 import functools
+import os
+import select
 import typing
 
 from oslo_log import log as logging
@@ -56,6 +60,21 @@ class _Forking(Channel, daemon.ForkingClientChannel):
 
 _CHANNELS = {priv_context.Method.ROOTWRAP: _Rootwrap,
              priv_context.Method.FORK: _Forking}
+
+
+@functools.lru_cache(maxsize=1)
+def _descriptor(pid: int) -> int:
+    """Of a process, the one that a daemon works for; it stays open."""
+    return os.pidfd_open(pid)
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process has not ended; also where /proc hides it."""
+    try:
+        # Readable when it has, be it reaped or not (pidfd_open(2)).
+        return not select.select([_descriptor(pid)], [], [], 0)[0]
+    except ProcessLookupError:
+        return False
 
 
 def _to_its_end(reader: typing.Any) -> typing.Any:
@@ -126,10 +145,14 @@ class Context(priv_context.PrivContext):
 
     def _door(self, function: _Function, seconds: float | None) -> _Function:
         @functools.wraps(function)
-        def call(*arguments: typing.Any, **named: typing.Any) -> typing.Any:
-            if not self.client_mode:
-                return function(*arguments, **named)
-            return self._ask(function, arguments, named, seconds)
+        def call(*arguments: typing.Any, client: int | None = None,
+                 **named: typing.Any) -> typing.Any:
+            if self.client_mode:
+                return self._ask(function, arguments, named, seconds)
+            if client and not _lives(client):
+                raise exceptions.NotBegun(command=function.__name__,
+                                          seconds=0)
+            return function(*arguments, **named)
 
         # The daemon knows by these what it may be asked for.
         vars(call).update(vars(super().entrypoint(function)))
@@ -141,7 +164,8 @@ class Context(priv_context.PrivContext):
         name = function.__name__
         try:
             return self.running().remote_call(
-                f'{function.__module__}.{name}', arguments, named, seconds)
+                f'{function.__module__}.{name}', arguments,
+                {**named, 'client': os.getpid()}, seconds)
         except comm.PrivsepTimeout:
             raise exceptions.CommandTimeout(
                 command=name, seconds=seconds) from None

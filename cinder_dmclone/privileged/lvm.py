@@ -33,9 +33,10 @@ CONFIGURATION = (pathlib.Path('/etc/lvm/lvm.conf'),
 _SECONDS = 30.0
 # With a thin pool thin_check reads all of its metadata first.
 _ACTIVATION_SECONDS = 600.0
-_ACTIVATION_WAIT = 630
+_ACTIVATION_WAIT = 650
 # A thin volume gives each of its blocks back.
 _REMOVAL_SECONDS = 120.0
+_REMOVAL_WAIT = 200
 # Zeros for a metadata LV of a few hundred MiB on a busy disk.
 _WRITE_SECONDS = 120.0
 # Within how many seconds a call has to begin; and how long its caller waits,
@@ -272,7 +273,7 @@ def snapshot(group: str, name: str, origin: str,
          _volume(group, origin))
 
 
-@privileged.timely(_ZERO_SECONDS, _BEGUN)
+@privileged.timely(_REMOVAL_WAIT, _BEGUN)
 def remove(group: str, name: str) -> None:
     """Remove a volume; an absent one is fine.
 

@@ -113,11 +113,12 @@ def _activate_group(group: lvm.VolumeGroup) -> dict[str, str]:
     """One whose disk is missing must not keep the others from coming up.
 
     LVM makes the devices of all that it can, and then fails
-    (``_activate_lvs_in_vg`` in its tools/vgchange.c).
+    (``_activate_lvs_in_vg`` in its tools/vgchange.c). Nor must a pool whose
+    metadata is looked at for too long.
     """
     try:
         group.activate()
-    except exceptions.CommandFailed as error:
+    except (exceptions.CommandFailed, exceptions.CommandTimeout) as error:
         # If there is no such group that is the error.
         group.report(patient=True)
         LOG.error('Not all logical volumes of volume group %(group)s can be '

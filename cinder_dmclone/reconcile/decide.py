@@ -142,10 +142,13 @@ def _without_lv(facts: Facts) -> Decision:
 
 
 def _deleted(facts: Facts, row: rows.Row) -> Decision:
-    if facts.here in row.places or not facts.stack.tags.own or (
-            facts.stack.tags.lent or facts.stack.tags.past):
-        return old_copy.kept(facts, row) or Decision(
-            Action.ERASE, 'the volume was deleted')
+    needed = old_copy.kept(facts, row)
+    if needed:
+        return needed
+    if facts.here in row.places or not facts.stack.tags.own:
+        return Decision(Action.ERASE, 'the volume was deleted')
+    if facts.stack.tags.bars_front:
+        return old_copy.outlived(facts, row, 'the volume was deleted')
     return Decision(Verdict.REPORT, 'a deleted volume that was last owned by '
                     f'{row.owner} left this LV, which claims to own it')
 

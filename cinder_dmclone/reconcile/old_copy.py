@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """When the old copy may go: what to do about an LV that is needed as it is.
 
-It goes when it is no snapshot, and when those it was lent to have said that
-they are complete, at the generation and in the volume group they had when
-they borrowed. Every doubt keeps it.
+It goes when it is no snapshot, when those it was lent to have said that they
+are complete, at the generation and in the volume group they had when they
+borrowed, and when it is known where the volume went from it. Every doubt
+keeps it.
 """
 
 from __future__ import annotations
@@ -39,14 +40,46 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
         stale = stale_writers(stack, row, writers)
     if stale and stale.step is not Verdict.WAIT:
         return stale
-    needed = kept(facts, row) or stale
-    if not needed and not (stack.tags.lent or stack.tags.past
-                           or stack.tags.only_snapshot):
-        return Decision(
-            Verdict.REPORT, f'it was a snapshot, and where the volume went '
-            f'is not known; the row says {row.owner}')
-    return needed or Decision(
-        Action.ERASE, 'nobody needs it any more')
+    return kept(facts, row) or stale or outlived(
+        facts, row, 'nobody needs it any more')
+
+
+def outlived(facts: Facts, row: rows.Row, why: str) -> Decision:
+    """What to do about an LV that nobody else needs, and that no row names.
+
+    :param why: it may go, if it is not the volume itself
+    """
+    stack = facts.stack
+    if stack.tags.only_snapshot or _went_on(facts, row):
+        return Decision(Action.ERASE, why)
+    ended = tuple(tag for tag in stack.tags.lent if not _of_volume(tag, facts))
+    if ended:
+        return Decision(Action.REVOKE, f'{ended[0].borrower} needs it no more',
+                        lent=ended)
+    return Decision(
+        Verdict.REPORT, 'others needed it, and where the volume went from it '
+        f'is not known; the row says {row.owner}')
+
+
+def _went_on(facts: Facts, row: rows.Row) -> bool:
+    """Whether the volume is known to have become another LV than this.
+
+    That others borrowed proves nothing. Nor does an offer to the volume
+    itself that was withdrawn: its row is no later than this LV then. A row of
+    another backend says nothing of that.
+    """
+    tags = facts.stack.tags
+    last = tags.own or tags.copy
+    return (bool(tags.past) or any(
+        _of_volume(tag, facts) for tag in tags.lent)) and (
+            last is None or facts.foreign(row)
+            or row.generation > last.generation)
+
+
+def _of_volume(tag: lv_tags.LoanTag, facts: Facts) -> bool:
+    """Whether the volume itself borrows: the row may have another id."""
+    return tag.volume == facts.stack.volume or bool(
+        facts.row and tag.volume == facts.row.id)
 
 
 def kept(facts: Facts, row: rows.Row) -> Decision | None:

@@ -45,8 +45,10 @@ def space(host: Host, report: lvm.Report) -> Space:
     """The room for data, however full it is.
 
     :param report: that of the node's volume group
+    :raises DiskMissing: if LVM makes nothing there
     :raises PoolUnusable: if the data's pool is
     """
+    _require_whole(host, report)
     if not host.group.pool:
         return Space(report.size, report.free,
                      units.Bytes(report.size - report.free))
@@ -117,6 +119,7 @@ def free(host: Host, report: lvm.Report, size: units.Bytes) -> units.Bytes:
     own = host.own_meta_group
     shared = not own and data.usage is None
     meta = _metadata_report(own, settings) if own else report
+    _require_whole(host, meta)
     needed = metadata.size(size, settings.least_region).round_up(
         meta.extent_size)
     meta_free = found if shared else meta.free
@@ -184,6 +187,12 @@ def make(world: World, lv: LvUuid, size: units.Bytes, copy: clones.Becomes,
         except exceptions.CommandFailed:
             require(host, host.group.report(), size)
             raise
+
+
+def _require_whole(host: Host, report: lvm.Report) -> None:
+    if report.missing:
+        raise exceptions.DiskMissing(group=report.name,
+                                     node=host.settings.node)
 
 
 def _for_data(host: Host, data: Space) -> units.Bytes:

@@ -49,10 +49,12 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     A volume moves only for a server: an attachment that waits for this
     connector, in a volume that nothing else works on; while something does, a
     server on a peer is refused: served over iSCSI it could not be
-    live-migrated later. One that several servers have, or wait for, stays and
-    is served from where it is. Backups, image copies, generic migration and
-    Glance are told apart by their not having such an attachment (a
-    connector's host alone says nothing, they run on compute nodes too).
+    live-migrated later. While Cinder migrates it, nobody gets it whom an
+    attachment is for: what he wrote might stay behind. One that several
+    servers have, or wait for, stays and is served from where it is. Backups,
+    image copies, generic migration and Glance are told apart by their not
+    having such an attachment (a connector's host alone says nothing, they run
+    on compute nodes too).
 
     :param peer: the node on the connector's host, if it has this backend
     :param misnamed: if there is none, the node that the connector's initiator
@@ -61,11 +63,14 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     asking = connector.get('host')
     waiting = _waiting(row, asking)
     broken = row.status.startswith('error')
+    if waiting and not waiting.connected and row.being_migrated:
+        return Placement(
+            How.REFUSE, why=f'the attachment {waiting.id} waits for it, and '
+            f'{row.until_migrated}')
     if asking == host:
-        if waiting and not waiting.connected:
-            why = _why_not_here(row, waiting, host)
-            if why:
-                return Placement(How.REFUSE, why=why)
+        if waiting and not waiting.connected and _may_have_moved(row) and (
+                not row.shared):
+            return Placement(How.REFUSE, why=_not_ended(row, host))
         attached = waiting or any(a.host == host for a in row.attachments)
         if attached or not broken:
             return Placement(How.FRONT if attached else How.LOCAL)
@@ -81,18 +86,6 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     if not connector.get('initiator'):
         return Placement(How.REFUSE, why=_unreached(asking, peer))
     return Placement(How.ISCSI)
-
-
-def _why_not_here(row: rows.Row, waiting: rows.Attachment,
-                  host: str) -> str | None:
-    """Why a server on the volume's node may not have it now."""
-    if _may_have_moved(row) and not row.shared:
-        return _not_ended(row, host)
-    if waiting.instance and row.migration_status in rows.READ_MIGRATION:
-        # What it wrote Cinder may have copied already.
-        return (f'the attachment {waiting.id} of a server waits for it, and '
-                f'{_busy(row)}')
-    return None
 
 
 def _may_have_moved(row: rows.Row) -> bool:
@@ -241,9 +234,7 @@ def _busy(row: rows.Row) -> str | None:
     if row.status not in rows.ATTACH_STATUSES:
         return f'its status is {row.status}: try again when that has ended'
     if row.migration_status not in rows.SETTLED_MIGRATION:
-        return (f'its migration status is {row.migration_status}: try again '
-                'when the migration has ended. If none runs, an administrator '
-                'resets it (cinder reset-state --reset-migration-status)')
+        return row.until_migrated
     return None
 
 

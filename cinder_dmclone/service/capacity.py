@@ -28,9 +28,9 @@ _NO_SPACE = room.Space(units.Bytes(0), units.Bytes(0), units.Bytes(0))
 
 
 class Stats:
-    """The backend's statistics, read again only when the VG has changed.
+    """The backend's statistics; an idle node forks no process for them.
 
-    Cinder asks every minute; an idle node forks no process for it.
+    Cinder asks every minute, and its schedulers believe the last answer.
     """
 
     def __init__(self, world: World, configuration: typing.Any,
@@ -45,16 +45,18 @@ class Stats:
         self._attention = attention
         self._enqueue = enqueue
         self._report: lvm.Report | None = None
-        # What was last said of the pool.
+        # What was last said of the group or its pool.
         self._said = ''
 
     def get(self, version: str, filter_function: str | None,
             goodness_function: str | None) -> dict[str, typing.Any]:
         """What ``get_volume_stats`` returns."""
-        report = self._read()
+        report, lost = self._read()
         settings = self._world.settings
         thin = bool(self._world.host.group.pool)
-        space = self._space(report)
+        if lost:
+            self._tell(lost)
+        space = None if lost else self._space(report)
         usable = space or _NO_SPACE
         pool = {
             'pool_name': settings.pool,
@@ -100,9 +102,8 @@ class Stats:
         host = self._world.host
         try:
             space = room.space(host, report)
-        except exceptions.PoolUnusable as error:
-            if self._is_new(error.msg):
-                LOG.error('No new volume can be here: %s', error.msg)
+        except exceptions.NoRoom as error:
+            self._tell(error)
             self._have_resumed()
             return None
         usage = space.usage
@@ -116,6 +117,10 @@ class Stats:
             return dataclasses.replace(space, free=units.Bytes(0))
         return space
 
+    def _tell(self, error: exceptions.DMCloneException) -> None:
+        if self._is_new(error.msg):
+            LOG.error('No new volume can be here: %s', error.msg)
+
     def _have_resumed(self) -> None:
         """Have a pool go on that LVM has left suspended, whoever called it."""
         report = self._world.host.group.report()
@@ -127,7 +132,7 @@ class Stats:
             self._enqueue(first)
 
     def _is_new(self, problem: str) -> bool:
-        """Whether something else was last said of the pool."""
+        """Whether something else was last said of the group or its pool."""
         before, self._said = self._said, problem
         return problem != before
 
@@ -135,11 +140,16 @@ class Stats:
         own = {CONF.my_ip, self._configuration.target_ip_address}
         return sorted(own - {None})
 
-    def _read(self) -> lvm.Report:
-        token = self._world.host.group.changed_token()
-        if self._report is None or token != self._report.token:
+    def _read(self) -> tuple[lvm.Report,
+                             exceptions.DMCloneException | None]:
+        """The group, or what it was before it could not be read any more."""
+        try:
             self._report = self._world.host.group.report()
-        return self._report
+        except exceptions.DMCloneException as error:
+            if self._report is None:
+                raise
+            return self._report, error
+        return self._report, None
 
 
 def _moves(report: lvm.Report) -> dict[str, int]:

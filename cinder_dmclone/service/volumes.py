@@ -90,7 +90,8 @@ def delete(service: Service, volume_id: VolumeId) -> None:
 def extend(service: Service, volume_id: VolumeId, size_gib: int) -> None:
     """Grow a volume; idempotent. Who uses it sees the new size.
 
-    :raises CannotExtend: if a device that is in use could not grow
+    :raises CannotExtend: if a device that is in use could not grow, or
+        Cinder migrates it
     :raises GrownInPart: if one did not; asked for again it may
     :raises LiveMigrated: if its server is live-migrated for long
     """
@@ -105,6 +106,10 @@ def extend_here(service: Service, request: messages.Extend) -> None:
 def _grow(service: Service, row: rows.Row, request: messages.Extend) -> None:
     """The volume is of this node; its lock is held."""
     host = service.host
+    if row.being_migrated:
+        # Another LV, made with the size of before, becomes the volume.
+        raise exceptions.CannotExtend(volume=row.id, node=service.node,
+                                      reason=row.until_migrated)
     row, stack = service.at_rest(row, 'extended')
     _require_growth(service, stack)
     name, size = names.data_lv(stack.lv), units.Bytes.from_gib(request.gib)
@@ -128,4 +133,6 @@ def _require_growth(service: Service, stack: Stack) -> None:
             if stack.of_kind(*names.WRITERS) else None)
     if away:
         raise exceptions.CannotExtend(
-            volume=stack.volume, node=service.node, lender=away)
+            volume=stack.volume, node=service.node, reason='while its lender '
+            f'{away} is away a server that waits for it could not be shown '
+            'the new size')

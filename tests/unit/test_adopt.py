@@ -153,7 +153,7 @@ class RestoredTest(AdoptTestCase):
     # -- what is not done ---------------------------------------------------
 
     def test_cinder_volume_works_here(self) -> None:
-        file = locks.Presence(self.b.name)._open()
+        file = locks._opened(locks.Presence(self.b.name)._path)
         self.addCleanup(os.close, file)
         fcntl.flock(file, fcntl.LOCK_SH)
         self.assert_refused('cinder-volume works on b@dmclone, or another '

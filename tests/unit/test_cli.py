@@ -41,12 +41,14 @@ from cinder_dmclone import privileged
 
 privileged.ready = lambda: None
 '''
-# What locks need has its place taken.
-NO_FOLDER = '''
-import os
-import sys
+# Nobody but another user may make files.
+REFUSED = '''
+from cinder_dmclone import locks
 
-open(os.path.join(os.path.dirname(sys.argv[2]), 'groups'), 'w').close()
+def refused(path):
+    raise PermissionError(13, 'Permission denied', path)
+
+locks._opened = refused
 '''
 SHOWN = '''
 from cinder_dmclone.cli import show
@@ -288,10 +290,11 @@ class CommandLineTest(base.TestCase):
 
     def test_locks_that_cannot_be_had(self) -> None:
         """Without them cinder-volume might be changing the same volumes."""
-        done = self.run_with_config(CONF, STARTED + NO_FOLDER + MAIN,
+        done = self.run_with_config(CONF, STARTED + REFUSED + MAIN,
                                     'activate')
         self.assertEqual((1, ''), (done.returncode, done.stdout))
-        self.assertIn('nothing was activated', done.stderr)
+        self.assertIn('nothing was activated: the locks of cinder-volume '
+                      'cannot be had', done.stderr)
         self.assertNotIn('Traceback', done.stderr)
 
 

@@ -299,6 +299,53 @@ class LoansTest(test_decide.TestCase):
             found, A, rows_.of(found)))
 
 
+class OutlivedTest(test_decide.TestCase):
+    """The last loan to another volume has ended.
+
+    That it was lent says nothing of the volume that it was itself.
+    """
+
+    shown = {CZ: messages.Shown(LvState.COMPLETE, 6, SIZE, GROUP_C),
+             BY: messages.Shown(LvState.MISSING, group=GROUP_B)}
+    known = {'shown': shown, 'borrowers': {OTHER: dataclasses.replace(
+        HYDRATING_Z, provider_id='6')}}
+
+    def assert_kept(self, node: NodeName, row: rows.Row,
+                    *tags: lv_tags.Tag) -> None:
+        """It is reported when what was lent is forgotten."""
+        self.assertIs(Action.REVOKE, self.step(
+            node, row, stack(X, LENT_Z, *tags), **self.known))
+        self.assertEqual((LENT_Z,), self.decision.lent)
+        self.assertIs(Verdict.REPORT, self.step(
+            node, row, stack(X, *tags), **self.known))
+
+    def test_the_row_names_another_node(self) -> None:
+        """The host was changed in the row, or in cinder.conf."""
+        for row in (AT_A, dataclasses.replace(AT_A, deleted=True)):
+            self.assert_kept(CZ.node, row, OWN_X)
+
+    def test_45_who_comes_back(self) -> None:
+        row = dataclasses.replace(AT_A, name_id=Y, provider_id='3')
+        for found in (row, dataclasses.replace(row, deleted=True)):
+            self.assert_kept(B, found, test_decide.OWN_Y)
+
+    def test_an_offer_was_withdrawn_as_well(self) -> None:
+        self.assert_kept(CZ.node, AT_A, OWN_X, LENT_Y)
+
+    def test_12_it_has_lost_its_loan_to_the_volume(self) -> None:
+        self.assert_kept(A, HYDRATING, OWN_X)
+
+    def test_it_goes_if_the_volume_has_gone_on(self) -> None:
+        past = lv_tags.PastTag(2, VOLUME, B, Y)
+        known = {**self.known, 'shown': {**self.shown, BY: COMPLETE}}
+        for tag in (LENT_Y, past):
+            for row in (AT_B, dataclasses.replace(AT_B, deleted=True),
+                        dataclasses.replace(AT_B, host='c@other#p',
+                                            provider_id=None)):
+                self.assertIs(Action.ERASE, self.step(
+                    A, row, stack(X, OWN_X, LENT_Z, tag), **known))
+
+
 class LostTest(test_decide.TestCase):
     """An operator had a volume taken back from a node that is lost."""
 

@@ -249,7 +249,7 @@ class CommandTest(DescriptionsTestCase):
 
     def test_cinder_volume_works(self) -> None:
         presence = locks.Presence(typing.cast(typing.Any, self.node))
-        file = presence._open()
+        file = locks._opened(presence._path)
         self.addCleanup(os.close, file)
         self.assertTrue(locks._flocked(file, fcntl.LOCK_SH))
         self.assert_failed(1, f'cinder-volume works on {self.node}, or '

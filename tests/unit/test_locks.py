@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks of volumes, with the real coordinator."""
+"""Locks of volumes, with real files."""
 
 from __future__ import annotations
 
+from concurrent import futures
+import gc
 import os
+import pathlib
+import subprocess
+import sys
 import unittest.mock
 
 from cinder import coordination
 
-from cinder_dmclone import driver
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
@@ -19,6 +23,7 @@ VOLUME = VolumeId('70000000-0000-4000-8000-000000000001')
 OTHER = VolumeId('70000000-0000-4000-8000-000000000002')
 # In seconds.
 SHORT, LONG = 0.05, 60
+THREADS, TIMES = 8, 50
 
 
 class LocksTest(base.TestCase):
@@ -51,12 +56,125 @@ class LocksTest(base.TestCase):
         with self.a.volume(VOLUME, LONG):
             pass
 
-    def test_a_deleted_volume_leaves_no_files(self) -> None:
-        for volume in (VOLUME, OTHER):
-            with self.a.volume(volume, LONG), self.b.volume(volume, LONG):
-                pass
-        driver.DMCloneVolumeDriver.clean_volume_file_locks(VOLUME)
-        self.assertEqual(
-            [f'cinder-dmclone-{node}@dmclone-{OTHER}' for node in 'ab'],
-            sorted(name for name in os.listdir(self.files)
-                   if name.startswith('cinder-')))
+    def test_nothing_is_left_in_the_end(self) -> None:
+        with self.a.volume(VOLUME, LONG), self.b.volume(VOLUME, LONG):
+            self.assertEqual(
+                [f'cinder-dmclone-{node}@dmclone-{VOLUME}' for node in 'ab'],
+                sorted(os.listdir(self.files)))
+        self.assertEqual([], os.listdir(self.files))
+
+    def test_a_file_that_a_process_has_left_is_no_lock(self) -> None:
+        with self.a.volume(VOLUME, LONG):
+            path, = os.listdir(self.files)
+        (pathlib.Path(self.files) / path).touch()
+        with self.a.volume(VOLUME, SHORT):
+            pass
+
+    def test_another_process_has_it(self) -> None:
+        other = Other(self.files)
+        self.addCleanup(other.end)
+        with self.a.volume(VOLUME, LONG):
+            self.assertFalse(other.takes())
+        self.assertTrue(other.takes())
+        again = self.a.volume(VOLUME, SHORT)
+        self.assertRaises(exceptions.VolumeLocked, again.__enter__)
+        other.lets_go()
+        with self.a.volume(VOLUME, LONG):
+            pass
+
+    def test_who_waited_in_vain_takes_nothing_from_who_has_it(self) -> None:
+        """His error may live for longer, and with it what he has opened."""
+        other = Other(self.files)
+        self.addCleanup(other.end)
+        self.assertTrue(other.takes())
+        try:
+            with self.a.volume(VOLUME, SHORT):
+                self.fail('others have it')
+        except exceptions.VolumeLocked as error:
+            kept = [error]
+        other.lets_go()
+        with self.a.volume(VOLUME, LONG):
+            kept.clear()
+            gc.collect()
+            self.assertFalse(other.takes())
+
+    def test_many_at_once(self) -> None:
+        """No two have it, while its file comes and goes."""
+        inside: list[int] = []
+
+        def work(number: int) -> None:
+            for _ in range(TIMES):
+                with self.a.volume(VOLUME, LONG):
+                    inside.append(number)
+                    self.assertEqual([number], inside)
+                    inside.remove(number)
+
+        with futures.ThreadPoolExecutor() as pool:
+            list(pool.map(work, range(THREADS)))
+        self.assertEqual([], os.listdir(self.files))
+
+    def test_the_file_of_who_has_let_go_in_between_is_not_taken(self) -> None:
+        """It was opened before it went, and locked after that."""
+        opened = locks._opened
+        late: list[str] = []
+
+        def once(path: str) -> int:
+            file = opened(path)
+            if not late:
+                late.append(path)
+                os.unlink(path)
+            return file
+
+        with unittest.mock.patch.object(locks, '_opened', once), (
+                self.a.volume(VOLUME, SHORT)):
+            self.assertTrue(os.path.exists(late[0]))
+
+
+class Other:
+    """Another process of the node, which takes a lock when it is told to."""
+
+    program = '''
+import contextlib, sys
+from cinder_dmclone import exceptions, locks
+from cinder_dmclone.location import NodeName
+
+locks.CONF = type('conf', (), {'state_path': sys.argv[1]})
+mine = contextlib.ExitStack()
+for line in sys.stdin:
+    if line == 'let go\\n':
+        mine.close()
+        print('done', flush=True)
+        continue
+    try:
+        mine.enter_context(
+            locks.Locks(NodeName('a@dmclone')).volume(sys.argv[2], 0.0))
+        print('taken', flush=True)
+    except exceptions.VolumeLocked:
+        print('busy', flush=True)
+'''
+
+    def __init__(self, folder: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, '-W', 'ignore', '-c', self.program, folder,
+             VOLUME], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True)
+
+    def _ask(self, what: str) -> str:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(f'{what}\n')
+        self._process.stdin.flush()
+        return self._process.stdout.readline().strip()
+
+    def takes(self) -> bool:
+        """Whether it gets the lock at once; it keeps it then."""
+        answer = self._ask('take')
+        assert answer in ('taken', 'busy'), answer
+        return answer == 'taken'
+
+    def lets_go(self) -> None:
+        """Have it end what it has."""
+        self._ask('let go')
+
+    def end(self) -> None:
+        """It reads no more."""
+        self._process.communicate()

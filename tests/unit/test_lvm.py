@@ -102,6 +102,7 @@ class VolumeGroupTest(unittest.TestCase):
                 suspended=True, health='partial'),
         }, report.lvs)
         self.assertEqual({'pool'}, report.pools)
+        self.assertFalse(report.missing)
 
     def test_token_equals_while_nothing_changed(self) -> None:
         token = self.group.report().token

@@ -3,19 +3,34 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from unittest import mock
 
 from cinder_dmclone.cli import status
 from cinder_dmclone import exceptions
+from cinder_dmclone.host import lvm
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone import preflight
 from cinder_dmclone.reconcile import activation
 from cinder_dmclone.reconcile import questions
+from cinder_dmclone.sysfs import block_device
 from tests.unit import base
 from tests.unit.fake import cloud
 from tests.unit.fake import ports
+from tests.unit import test_lvm
+
+
+class ReportTest(base.TestCase):
+
+    def test_lvm_tells_that_one_is_missing(self) -> None:
+        found = json.loads(test_lvm.REPORT)
+        with mock.patch.object(block_device, 'block_size', return_value=512):
+            self.assertFalse(lvm.Report.parse(json.dumps(found)).missing)
+            found['report'][0]['pv'].append({'pv_name': '[unknown]'})
+            self.assertTrue(lvm.Report.parse(json.dumps(found)).missing)
 
 
 class MissingDiskTest(base.CloudTestCase):

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import pathlib
+import platform
 import shutil
 import typing
 from unittest import mock
@@ -183,6 +185,26 @@ class KernelTest(base.CloudTestCase):
                 'delay', 'error', 'linear', 'multipath'}):
             found, = preflight._check_kernel(self.a.process.world.host)
         self.assertIn('no device-mapper target "clone"', found)
+
+    def test_one_that_is_too_old(self) -> None:
+        for release, told in (('5.15.0-140-generic', 1), ('5.4.17-2136', 1),
+                              ('5.19.0-50-generic', 0), ('6.1.0-56-amd64', 0),
+                              ('7.2', 0), ('10.0.0-rc1', 0)):
+            with mock.patch.object(platform, 'release', lambda: release):
+                lines = preflight._check_kernel(self.a.process.world.host)
+                self.assertEqual(
+                    [f'The kernel {release} is too old'] * told,
+                    [line.partition(':')[0] for line in lines])
+
+    def test_one_that_lets_what_waits_fail(self) -> None:
+        path = pathlib.Path(self.folder()) / 'seconds'
+        with mock.patch.object(preflight, 'PATIENCE', path):
+            for text, told in (('0\n', False), ('30\n', True)):
+                path.write_text(text)
+                lines = list(preflight._check_kernel(
+                    self.a.process.world.host))
+                self.assertEqual(told, any('is 30: reads' in line
+                                           for line in lines), lines)
 
 
 class CommandsTest(base.TestCase):

@@ -137,7 +137,8 @@ class Group:
                  for name, lv in self.volumes.items()},
             mda_free=self.mda_free,
             pools=frozenset([self.pool] if self.pool else ()),
-            interrupted=frozenset([self.pool] if self._interrupted else ()))
+            interrupted=frozenset([self.pool] if self._interrupted else ()),
+            missing=bool(self.partial))
 
     def _show(self, lv: Volume, opened: bool) -> lvm.LogicalVolume:
         return lvm.LogicalVolume(

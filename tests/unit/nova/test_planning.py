@@ -88,6 +88,18 @@ class AdmitTest(PlanningTestCase):
         self.cinder.volumes['v'] = base.volume('ceph', 1000, 'rbd')
         self.assertEqual(4, len(self.admitted('s', base.Disk('v'))))
 
+    def test_servers_leave_a_node_that_is_disabled(self) -> None:
+        """It is in Cinder's pools no more; what is on it moves all the same.
+        """
+        del self.cinder.free['node1']
+        for server, gib in (('s', 60), ('t', 60)):
+            self.cinder.volumes[server] = base.volume('node1', gib,
+                                                      servers=[server])
+        self.assertEqual(['node1', 'node2', 'elsewhere'],
+                         self.admitted('s', base.Disk('s')))
+        self.placed('s', 'node2', base.Disk('s'))
+        self.assertNotIn('node2', self.admitted('t', base.Disk('t')))
+
     def test_nowhere(self) -> None:
         self.cinder.volumes['v'] = base.volume('node2', 500)
         self.cinder.free['node2'] = 1

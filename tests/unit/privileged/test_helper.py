@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from concurrent import futures
+import contextlib
 import os
 import pathlib
 import shlex
 import signal
+import subprocess
 import sys
 import threading
 import typing
@@ -21,6 +23,7 @@ from cinder_dmclone import privileged
 from cinder_dmclone.privileged import lvm
 from lab import processes
 from tests.unit import base
+from tests.unit.privileged import late
 from tests.unit import test_packaging
 
 _PROGRAM = 'from oslo_privsep import daemon; daemon.helper_main()'
@@ -76,9 +79,17 @@ class DaemonTestCase(base.TestCase):
                         privileged.SECTION)
 
     def daemons(self) -> list[int]:
-        return [int(path.parent.name)
-                for path in pathlib.Path('/proc').glob('[0-9]*/cmdline')
-                if str(self.config).encode() in _read(path)]
+        return _with(self.config)
+
+
+def _with(config: pathlib.Path, *others: int) -> list[int]:
+    """Helpers with this configuration.
+
+    :param others: what else has it among its words
+    """
+    return [pid for path in pathlib.Path('/proc').glob('[0-9]*/cmdline')
+            if str(config).encode() in _read(path)
+            and (pid := int(path.parent.name)) not in others]
 
 
 def _read(path: pathlib.Path) -> bytes:
@@ -144,6 +155,57 @@ class KilledTest(DaemonTestCase):
             identity()
             self.assertIs(started[1], privileged.context.channel)
             privileged.context.stop()
+
+
+class LateTest(base.TestCase):
+    """A helper that finds a request later than it was made."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        folder = pathlib.Path(self.folder())
+        self.made, self.config = folder / 'made', folder / 'privsep.conf'
+        self.config.write_text(f'[{late.SECTION}]\ncapabilities =\n')
+        environment = f'PYTHONPATH={test_packaging.ROOT}'
+        command = shlex.join([
+            'env', environment, sys.executable, '-W', 'ignore', '-c',
+            _PROGRAM, '--config-file', str(self.config)])
+        self.client = subprocess.Popen(
+            ['env', environment, sys.executable, '-W', 'ignore', '-c',
+             'import sys; from tests.unit.privileged import late; '
+             'late.main(*sys.argv[1:])', command, str(self.made)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.client.communicate)
+        self.addCleanup(self.client.kill)
+        self.assertEqual('started', self.said())
+        self.daemon, = _with(self.config, self.client.pid)
+        os.kill(self.daemon, signal.SIGSTOP)
+        self.addCleanup(self.go_on)
+        assert self.client.stdin
+        self.client.stdin.write('\n')
+        self.client.stdin.flush()
+        self.assertEqual('asked', self.said())
+
+    def said(self) -> str:
+        assert self.client.stdout
+        return self.client.stdout.readline().strip()
+
+    def go_on(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.daemon, signal.SIGCONT)
+
+    def test_who_has_asked_waits(self) -> None:
+        self.go_on()
+        self.assertEqual('answered', self.said())
+        self.assertTrue(self.made.exists())
+
+    def test_who_has_asked_was_killed(self) -> None:
+        """Another process may have decided something else since."""
+        self.client.kill()
+        self.client.wait()
+        self.go_on()
+        processes.wait_for('the end of the helper', lambda: (
+            self.daemon not in _with(self.config)))
+        self.assertFalse(self.made.exists())
 
 
 class NotStartedTest(DaemonTestCase):

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import functools
+import logging
 import typing
 from unittest import mock
 
 from cinder_dmclone import names
+from cinder_dmclone.peers import messages
 from cinder_dmclone.service import capacity
+from cinder_dmclone import units
 from tests.unit import base
 from tests.unit.fake import cloud
 
@@ -18,15 +21,20 @@ class PoolTest(base.CloudTestCase):
     online_extend = False
 
     def pool(self, node: cloud.Node) -> dict[str, typing.Any]:
+        return self.said(self.stats(node))
+
+    def said(self, stats: capacity.Stats) -> dict[str, typing.Any]:
+        pool, = stats.get('1', None, None)['pools']
+        return dict(pool)
+
+    def stats(self, node: cloud.Node) -> capacity.Stats:
         configuration = mock.Mock(reserved_percentage=0,
                                   max_over_subscription_ratio=20.0,
                                   target_ip_address='198.51.100.9',
                                   dmclone_online_extend=self.online_extend)
-        stats = capacity.Stats(node.service.world, configuration,
-                               node.process.loop.attention,
-                               node.process.loop.enqueue)
-        pool, = stats.get('1', None, None)['pools']
-        return dict(pool)
+        return capacity.Stats(node.service.world, configuration,
+                              node.process.loop.attention,
+                              node.process.loop.enqueue)
 
     def counts(self, node: cloud.Node) -> tuple[int, ...]:
         """How many hydrate, are lent, and need a look."""
@@ -39,6 +47,31 @@ class PoolTest(base.CloudTestCase):
         for wanted in (False, True):
             self.online_extend = wanted
             self.assertIs(wanted, self.pool(self.a)['online_extend_support'])
+
+    def test_a_disk_that_is_missing(self) -> None:
+        """LVM makes nothing then: volumes would fail there, one by one."""
+        self.assertEqual('up', self.pool(self.a)['backend_state'])
+        self.a.group.partial = {names.data_lv(self.lv)}
+        logging.disable(logging.NOTSET)
+        with self.assertLogs(capacity.__name__, logging.ERROR) as logged:
+            pool = self.pool(self.a)
+        self.assertEqual(('down', 0.0), (pool['backend_state'],
+                                         pool['free_capacity_gb']))
+        self.assertIn('is missing', logged.output[0])
+        answer = self.b.process.world.peers.ask(
+            self.a.name, messages.FindRoom(units.Bytes.from_gib(1)))
+        self.assertIn('is missing', answer.lacks)
+
+    def test_a_group_that_is_lost(self) -> None:
+        """What was last said would be believed for ever."""
+        stats = self.stats(self.a)
+        self.assertEqual('up', self.said(stats)['backend_state'])
+        self.a.group.lost = True
+        logging.disable(logging.NOTSET)
+        with self.assertLogs(capacity.__name__, logging.ERROR):
+            self.assertEqual('down', self.said(stats)['backend_state'])
+        self.a.group.lost = False
+        self.assertEqual('up', self.said(stats)['backend_state'])
 
     def test_a_volume_that_moves(self) -> None:
         self.assertEqual((0, 0, 0), self.counts(self.a))

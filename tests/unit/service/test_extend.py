@@ -88,6 +88,18 @@ class ExtendTest(base.CloudTestCase):
         self.assertEqual(units.Bytes.from_gib(2),
                          serve.table.length.to_bytes())
 
+    def test_cinder_migrates_it(self) -> None:
+        """A volume of the size of before becomes it."""
+        for status in ('starting', 'migrating', 'completing'):
+            self.cloud.db.update(self.volume, migration_status=status)
+            self.assertRaisesRegex(
+                exceptions.CannotExtend, f'migration status is {status}',
+                self.extend, 2)
+            self.assertEqual(units.Bytes.from_gib(1), self.size(self.a))
+        for ended in (None, 'success', 'error'):
+            self.cloud.db.update(self.volume, migration_status=ended)
+            self.extend(2)
+
     def test_its_lender_is_away(self) -> None:
         """A read that waits would keep the front from growing."""
         _, path = self.relocated()
@@ -96,7 +108,7 @@ class ExtendTest(base.CloudTestCase):
         self.cloud.lose_paths()
         self.assertRaisesRegex(
             exceptions.CannotExtend, f'{self.volume} on b@dmclone cannot be '
-            'extended while its lender a@dmclone is away', self.extend, 2)
+            'extended: while its lender a@dmclone is away', self.extend, 2)
         self.assertEqual(units.Bytes.from_gib(1), self.size(self.b))
         self.b.mapper.close(path)
 
@@ -123,7 +135,7 @@ class ExtendTest(base.CloudTestCase):
             self.b.mapper.read(path, 0)
         self.assertRaisesRegex(
             exceptions.CannotExtend, f'{self.volume} on b@dmclone cannot be '
-            'extended while its lender a@dmclone is away', self.extend, 2)
+            'extended: while its lender a@dmclone is away', self.extend, 2)
         self.b.mapper.close(path)
 
     def test_io_that_does_not_end(self) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import typing
 
 from cinder_dmclone.database import rows
@@ -58,14 +59,16 @@ class ServerTest(base.TestCase):
         found = place(row('reserved', reserved()), 'a')
         self.assertIs(How.FRONT, found.how)
 
-    def test_nova_attach_at_home_while_cinder_copies_it(self) -> None:
-        """What it wrote would stay with what the volume was."""
-        for migration in ('starting', 'migrating'):
-            found = place(row('reserved', reserved(), migration=migration),
-                          'a')
+    def test_nobody_gets_it_while_cinder_migrates_it(self) -> None:
+        """What he wrote would stay with what the volume was."""
+        for migration, instance, asking in itertools.product(
+                ('starting', 'migrating', 'completing'), ('server', None),
+                ('a', 'b', 'glance')):
+            found = place(row('reserved', reserved(instance=instance),
+                              migration=migration), asking, asking == 'b')
             self.assertIs(How.REFUSE, found.how)
             self.assertIn(f'migration status is {migration}', found.why)
-            # It has its answer already.
+            # One that has its answer already.
             found = place(row('attaching', attached('a', 'new', 'attaching'),
                               migration=migration), 'a')
             self.assertIs(How.FRONT, found.how)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An LV that was lent to a clone, and whose volume is another LV by now."""
+
+from __future__ import annotations
+
+import uuid
+
+from cinder_dmclone.location import VolumeId
+from cinder_dmclone import names
+from cinder_dmclone.peers import messages
+from cinder_dmclone.service import births
+from cinder_dmclone.service import volumes
+from tests.unit.fake import cloud
+from tests.unit.service import operators
+
+
+class ReturningTest(operators.OperatorTestCase):
+    """A clone on c hydrates from the volume, and is deleted."""
+
+    hosts = ('a', 'b', 'c')
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.c, = self.others
+
+    def clone(self) -> VolumeId:
+        clone = VolumeId(str(uuid.uuid4()))
+        self.cloud.db.volume(clone, f'{self.c.name}#{cloud.POOL}',
+                             status='creating')
+        births.clone(self.c.service, clone, self.volume)
+        self.cloud.db.update(clone, status='available')
+        return clone
+
+    def delete(self, clone: VolumeId) -> None:
+        self.cloud.db.update(clone, status='deleting')
+        volumes.delete(self.c.service, clone)
+        self.cloud.db.destroy(clone)
+
+    def assert_kept(self, node: cloud.Node, data: str) -> None:
+        """Its only LV of data has what was written, and somebody is told."""
+        self.cloud.settle()
+        lv, = (lv for name, lv in node.group.volumes.items()
+               if name.startswith('volume-'))
+        self.assertEqual(data, lv.read(0))
+        self.assertEqual([], node.erased)
+        self.assertEqual(1, node.process.loop.attention())
+
+    def test_on_a_node_that_was_lost(self) -> None:
+        """Its volume was taken back by the lender meanwhile."""
+        attachment, path = self.relocated()
+        self.b.process.loop.run_once(everything=True)
+        self.b.mapper.write(path, 0, 'written on b')
+        self.b.mapper.flush(path)
+        self.cloud.detach(self.volume, attachment, self.b)
+        clone = self.clone()
+        self.lose(self.b)
+        peers = self.c.process.world.peers
+        plan = peers.ask(self.a.name, messages.TakeBack(self.volume, ''))
+        peers.ask(self.a.name, messages.TakeBack(self.volume, plan.record))
+        self.delete(clone)
+        self.b.start()
+        self.assert_kept(self.b, 'written on b')
+
+    def test_on_a_node_with_another_name(self) -> None:
+        """The host in the row is one that has no such LV."""
+        clone = self.clone()
+        self.cloud.db.update(self.volume, host=f'{self.b.name}#{cloud.POOL}')
+        data = self.a.group.volumes[names.data_lv(self.lv)].read(0)
+        self.delete(clone)
+        self.assert_kept(self.a, data)
