@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
+import struct
 import threading
 import time
 import typing
@@ -27,10 +29,12 @@ CONF = cfg.CONF
 _POLL_SECONDS = 0.2
 
 # With the node: several backends may have the same ``state_path``.
-_LOCK_NAME = 'cinder-dmclone-{node}-{volume}'
+_FILE = 'dmclone-{node}-volumes.lock'
+# ``struct flock``: what kind, from where, which byte, how many, whose.
+_RANGE = 'hhqqi'
 
 # Threads of this process wait for each other here, and so without a poll.
-_turns: weakref.WeakValueDictionary[str, threading.Lock] = (
+_turns: weakref.WeakValueDictionary[tuple[str, int], threading.Lock] = (
     weakref.WeakValueDictionary())
 _guard = threading.Lock()
 
@@ -38,20 +42,22 @@ _guard = threading.Lock()
 def ready() -> None:
     """See that locks can be had.
 
-    :raises OSError: if no file can be made in ``state_path``
+    :raises OSError: if no file can be opened in ``state_path``
     """
-    path = os.path.join(CONF.state_path, f'cinder-dmclone-{os.getpid()}')
-    _let_go(_opened(path), path)
+    path = os.path.join(CONF.state_path, f'dmclone-{os.getpid()}.lock')
+    os.close(_opened(path))
+    os.unlink(path)
 
 
 class Locks:
     """One lock per volume and node, shared by the node's processes.
 
-    They are files in ``state_path``, whatever ``[coordination]`` says: a lock
-    that another machine keeps may be lost while its holder works, and nobody
-    would tell him. Who is on another node is kept away by the row. A file is
-    there while somebody has the lock, and whoever gets it looks whether it
-    still is.
+    Each is a byte of a file in ``state_path``, whatever ``[coordination]``
+    says: a lock that another machine keeps may be lost while its holder works,
+    and nobody would tell him. Who is on another node is kept away by the row.
+
+    A lock of fcntl(2) is its process's, which loses it when any thread closes
+    the file; these are of what was opened (F_OFD_SETLK).
 
     And one for the node's room, of which only cinder-volume gives any.
     """
@@ -68,22 +74,26 @@ class Locks:
 
         :param seconds: how long to wait for it
         :raises VolumeLocked: if it is still taken then
-        :raises OSError: if no file can be made in ``state_path``
+        :raises OSError: if the file cannot be opened
         """
-        path = os.path.join(CONF.state_path, _LOCK_NAME.format(
-            node=self._node, volume=volume_id))
+        late = exceptions.VolumeLocked(volume=volume_id, node=self._node,
+                                       seconds=seconds)
+        path = os.path.join(CONF.state_path, _FILE.format(node=self._node))
+        byte = _byte(volume_id)
         deadline = time.monotonic() + seconds
+        turn = _turn(path, byte)
         with contextlib.ExitStack() as stack:
-            turn = _turn(path)
-            if turn.acquire(timeout=seconds):
-                stack.callback(turn.release)
-                file = _taken(path, deadline)
-            else:
-                file = None
-            if file is None:
-                raise exceptions.VolumeLocked(
-                    volume=volume_id, node=self._node, seconds=seconds)
-            stack.callback(_let_go, file, path)
+            if not turn.acquire(timeout=seconds):
+                raise late
+            stack.callback(turn.release)
+            file = _opened(path)
+            stack.callback(os.close, file)
+            while not _locked(file, byte):
+                if time.monotonic() >= deadline:
+                    raise late
+                time.sleep(_POLL_SECONDS)
+            # A child that was forked meanwhile has the file open, too.
+            stack.callback(_change, file, byte, fcntl.F_UNLCK)
             yield
 
     @reads
@@ -96,45 +106,31 @@ class Locks:
         return self._room
 
 
-def _turn(path: str) -> threading.Lock:
+def _byte(volume_id: VolumeId) -> int:
+    """Which one is a volume's: hardly ever another one's as well."""
+    digest = hashlib.sha256(volume_id.encode()).digest()
+    return int.from_bytes(digest[:8], 'big') >> 2
+
+
+def _turn(path: str, byte: int) -> threading.Lock:
     with _guard:
-        turn = _turns.get(path)
+        turn = _turns.get((path, byte))
         if turn is None:
-            turn = _turns[path] = threading.Lock()
+            turn = _turns[path, byte] = threading.Lock()
         return turn
 
 
-def _taken(path: str, deadline: float) -> int | None:
-    """A file that only this process has locked; None if others do not end."""
-    while True:
-        file = _opened(path)
-        locked = _flocked(file, fcntl.LOCK_EX)
-        if locked and _is(file, path):
-            return file
-        os.close(file)
-        if locked:
-            # It was let go of in between.
-            continue
-        if time.monotonic() >= deadline:
-            return None
-        time.sleep(_POLL_SECONDS)
-
-
-def _let_go(file: int, path: str) -> None:
+def _locked(file: int, byte: int) -> bool:
     try:
-        # While nobody else can have it.
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-    finally:
-        os.close(file)
-
-
-def _is(file: int, path: str) -> bool:
-    """Whether an open file is still what has this path."""
-    try:
-        return os.path.samestat(os.fstat(file), os.stat(path))
-    except FileNotFoundError:
+        _change(file, byte, fcntl.F_WRLCK)
+    except BlockingIOError:
         return False
+    return True
+
+
+def _change(file: int, byte: int, kind: int) -> None:
+    fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack(
+        _RANGE, kind, os.SEEK_SET, byte, 1, 0))
 
 
 def _opened(path: str) -> int:
@@ -144,9 +140,8 @@ def _opened(path: str) -> int:
 class Presence:
     """Whether cinder-volume works on a backend of this node.
 
-    It is a lock on a file in ``state_path``, which ends with its process. Not
-    one of fcntl(2), as fasteners and tooz take: a process loses that when it
-    closes any descriptor of the file, and Cinder may set up a driver twice.
+    It is a lock on a file in ``state_path``, which ends with its process.
+    Cinder may set up a driver twice.
     """
 
     def __init__(self, node: NodeName) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 
+from cinder.objects.fields import VolumeAttachStatus
 import sqlalchemy as sa
 
 from cinder_dmclone.database import rows
@@ -104,13 +105,15 @@ def _still_asked_for(mine: sa.ColumnElement, asking: str) -> Condition:
 def _in_the_way(row: rows.Row, attachment_id: str) -> sa.ColumnElement:
     """Attachments that a volume must not have beside this one.
 
-    All but those of the same server that never got a connector, which
-    Cinder leaves behind when a request fails.
+    All but those of the same server that it never got an answer to, which
+    Cinder leaves behind when a request fails: see ``Attachment.given``.
     """
     attachment = models.VolumeAttachment
     mine = row.attachment(attachment_id)
     return sa.or_(
-        attachment.connector.is_not(None),
+        sa.and_(attachment.connector.is_not(None), sa.or_(
+            attachment.connection_info.is_not(None),
+            attachment.attach_status == VolumeAttachStatus.ATTACHED)),
         attachment.instance_uuid.is_(None),
         attachment.instance_uuid != (mine.instance if mine else ''))
 

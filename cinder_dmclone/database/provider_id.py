@@ -2,8 +2,10 @@
 """The driver's part of a row: the only authority on who owns a volume.
 
 ``provider_id`` reads ``<generation>[;from=<node>/<lv>][;offer=<node>/<lv>]``,
-after an offer also ``[;renewed=<number>]``; every commit adds one to the
-generation. That is format 1; any other begins with ``v<format>;``.
+after an offer also ``[;renewed=<number>]``, and once it was taken back from a
+node that is lost ``[;lost=<first>-<last>]``; each of that, and every commit,
+adds one to the generation. That is format 1; any other begins with
+``v<format>;``.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from cinder_dmclone.database import record
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 
+_FIELDS = ('from', 'offer', 'renewed', 'lost')
 # So much of it an offer leaves free: that it can be renewed must not fail.
 _RENEWAL = len(';renewed=999999')
 
@@ -24,13 +27,16 @@ class ProviderId:
 
     ``source`` is where the volume hydrates from, ``offer`` the copy that is
     being prepared for a relocation, ``renewed`` how often it was offered
-    anew: a commit is of one of these times.
+    anew: a commit is of one of these times. ``lost`` are the first and the
+    last generation that were given up when it was taken back, whatever else
+    is between those of several times.
     """
 
     generation: int
     source: Location | None = None
     offer: Location | None = None
     renewed: int = 0
+    lost: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         text = str(self.generation)
@@ -38,6 +44,8 @@ class ProviderId:
             text += f';from={self.source}'
         if self.offer:
             text += f';offer={self.offer}'
+        if self.lost:
+            text += f';lost={self.lost[0]}-{self.lost[1]}'
         longest = record.LONGEST
         if self.renewed:
             text += f';renewed={self.renewed}'
@@ -57,11 +65,15 @@ class ProviderId:
         found: dict[str, str] = {}
         for field in fields:
             key, _, value = field.partition('=')
-            if key not in ('from', 'offer', 'renewed') or key in found:
+            if key not in _FIELDS or key in found:
                 raise exceptions.CorruptRecord(record=text,
                                                reason=f'{field!r}')
             found[key] = value
         source, offer = (Location.parse(found[key]) if key in found else None
                          for key in ('from', 'offer'))
+        lost = None
+        if 'lost' in found:
+            first, _, last = found['lost'].partition('-')
+            lost = record.number(text, first), record.number(text, last)
         return cls(generation, source, offer,
-                   record.number(text, found.get('renewed', '0')))
+                   record.number(text, found.get('renewed', '0')), lost)

@@ -7,11 +7,10 @@ import dataclasses
 import functools
 import typing
 
-from cinder.objects.fields import VolumeAttachStatus
 from cinder.objects.fields import VolumeMigrationStatus
 from cinder.objects.fields import VolumeStatus
-from oslo_serialization import jsonutils
 
+from cinder_dmclone.database.attachment import Attachment
 from cinder_dmclone.database.provider_id import ProviderId
 from cinder_dmclone.database import record
 from cinder_dmclone import exceptions
@@ -39,47 +38,6 @@ READ_MIGRATION = (VolumeMigrationStatus.STARTING,
                   VolumeMigrationStatus.MIGRATING)
 SETTLED_MIGRATION = (None, VolumeMigrationStatus.ERROR,
                      VolumeMigrationStatus.SUCCESS)
-
-
-@dataclasses.dataclass(frozen=True)
-class Attachment:
-    """One row of ``volume_attachment``; ``host`` is the connector's.
-
-    ``kind`` is how it is served, its ``driver_volume_type``; the API writes it
-    down a little later than the connector.
-    """
-
-    id: str
-    status: str
-    instance: str | None
-    connected: bool
-    host: str | None
-    initiator: str | None
-    kind: str | None = None
-
-    @property
-    def attached(self) -> bool:
-        """Whether whoever it is for has said that it has the volume."""
-        return bool(self.status == VolumeAttachStatus.ATTACHED)
-
-    @property
-    def asked_for(self) -> bool:
-        """Whether a connection for it is wanted, or being made."""
-        return self.status in (VolumeAttachStatus.RESERVED,
-                               VolumeAttachStatus.ATTACHING)
-
-
-def read_attachment(attachment_id: str, status: str, instance: str | None,
-                    connector: str | None,
-                    connection_info: str | None = None) -> Attachment:
-    """A row of ``volume_attachment``, whose JSON may be absent."""
-    found = jsonutils.loads(connector) if connector else {}
-    info = jsonutils.loads(connection_info) if connection_info else {}
-    # Initiator names are compared in lower case, as LIO has them (RFC 3722).
-    initiator = (found.get('initiator') or '').lower() or None
-    return Attachment(attachment_id, status, instance, bool(found),
-                      found.get('host'), initiator,
-                      info.get('driver_volume_type'))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +93,16 @@ class Row(record.Recorded):
         they like.
         """
         return 0 if self.unreadable else self.generation
+
+    @property
+    def lost(self) -> tuple[int, int] | None:
+        """See ``ProviderId``."""
+        return None if self.unreadable else self.record.lost
+
+    def given_up(self, generation: int) -> bool:
+        """Whether it was taken back from what it was then."""
+        return bool(self.lost and (
+            self.lost[0] <= generation <= self.lost[1]))
 
     @property
     def owner(self) -> Location:

@@ -24,6 +24,8 @@ from cinder.objects.fields import VolumeStatus
 from oslo_log import log as logging
 import sqlalchemy as sa
 
+from cinder_dmclone.database.attachment import Attachment
+from cinder_dmclone.database.attachment import read_attachment
 from cinder_dmclone.database import causal_reads
 from cinder_dmclone.database import changes
 from cinder_dmclone.database import conditions
@@ -139,10 +141,10 @@ class RowStore:
                 attachment.connector, attachment.connection_info).filter(
                     attachment.volume_id.in_([row.id for row in found]),
                     attachment.deleted == sa.false()).all() if found else []
-        by_volume: dict[str, list[rows.Attachment]] = {}
+        by_volume: dict[str, list[Attachment]] = {}
         for volume_id, *fields in attachments:
             by_volume.setdefault(volume_id, []).append(
-                rows.read_attachment(*fields))
+                read_attachment(*fields))
         return [rows.Row(
             id=row.id, host=row.host, name_id=row._name_id,
             size=row.size, status=row.status,
@@ -212,16 +214,20 @@ class RowStore:
                           pin)
 
     def take_back(self, row: rows.Row, owner: rows.Owner,
-                  source: Location | None) -> rows.Row:
+                  source: Location | None, generation: int) -> rows.Row:
         """Make what the volume was before its last move the volume again.
 
         The one change that is not made by the node that owns it, which is
         lost. What is offered there is forgotten.
 
         :param source: what that LV itself hydrates from
+        :param generation: that it had when the volume left it
         :raises NotTakenBack, RowChanged, DatabaseAway: see ``offer``
         """
-        return self._swap(row, 'take back', self._moved(row, owner, source),
+        first, _ = row.lost or (generation + 1, 0)
+        lost = min(first, generation + 1), row.generation
+        return self._swap(row, 'take back',
+                          self._moved(row, owner, source, lost),
                           rows.TakeBack())
 
     def adopt(self, row: rows.Row, owner: rows.Owner,
@@ -236,9 +242,11 @@ class RowStore:
             rows.Adopt())
 
     def _moved(self, row: rows.Row, owner: rows.Owner,
-               source: Location | None) -> dict[str, typing.Any]:
+               source: Location | None,
+               lost: tuple[int, int] | None = None) -> dict[str, typing.Any]:
         """What a row says a generation later, when the volume is elsewhere."""
-        record = ProviderId(row.generation + 1, source=source)
+        record = ProviderId(row.generation + 1, source=source,
+                            lost=lost or row.lost)
         service = self._service(owner.location.node, row.id)
         return {
             **owner.columns(row),
@@ -279,7 +287,7 @@ class RowStore:
         :raises RowChanged, DatabaseAway: see ``begin``
         """
         return self._swap(row, 'create', {
-            'provider_id': str(ProviderId(row.reached + 1)),
+            'provider_id': str(ProviderId(row.reached + 1, lost=row.lost)),
             'provider_location': None, 'provider_auth': None}, purpose)
 
     def begin(self, row: rows.Row, copy: Location) -> rows.Row:
@@ -291,7 +299,7 @@ class RowStore:
         :raises RowChanged: if it is not being made any more
         :raises DatabaseAway: if the outcome is not known
         """
-        record = ProviderId(row.reached, offer=copy)
+        record = ProviderId(row.reached, offer=copy, lost=row.lost)
         return self._swap(row, 'begin', {'provider_id': str(record)},
                           rows.Birth())
 
@@ -302,7 +310,7 @@ class RowStore:
         :raises RowChanged, DatabaseAway: see ``begin``
         """
         assert row.offer is not None
-        record = ProviderId(row.generation + 1, source=source)
+        record = ProviderId(row.generation + 1, source=source, lost=row.lost)
         return self._swap(
             row, 'bear', {'provider_id': str(record),
                           '_name_id': row.offer.lv}, rows.Birth())

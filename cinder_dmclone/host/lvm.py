@@ -32,8 +32,8 @@ from cinder_dmclone.units import Bytes
 
 # How long a report is kept, in seconds, if nothing tells of a change. Longer
 # than a live migration: its server must not wait for LVM. Nothing tells of
-# changes that somebody makes with ``--autobackup n``.
-KEPT_SECONDS = 3600.0
+# changes made with ``--autobackup n``, nor of a missing disk that is back.
+KEPT_SECONDS = (3600.0, 60.0)
 
 # Layouts of LVs that are but blocks, of disks or of a pool (lvmreport(7)).
 _THIN = 'thin,sparse'
@@ -166,7 +166,8 @@ def _devnum(path: str) -> str | None:
 
 
 def _devnums(report: Report) -> dict[str, str | None]:
-    return {lv.path: _devnum(lv.path) for lv in report.lvs.values()}
+    return {path: _devnum(path) for path in (
+        *(lv.path for lv in report.lvs.values()), *report.disks)}
 
 
 def is_name(name: str) -> bool:
@@ -217,7 +218,7 @@ class VolumeGroup:
         """
         now, changes = self._monotonic(), self._changes
         kept = self._kept
-        if kept and now - kept.since < KEPT_SECONDS and (
+        if kept and now - kept.since < KEPT_SECONDS[kept.report.missing] and (
                 kept.report.token == self.changed_token()
                 and kept.devnums == _devnums(kept.report)):
             return kept.report

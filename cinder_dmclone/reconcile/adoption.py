@@ -81,11 +81,12 @@ def renamed(facts: Facts) -> bool:
 
 def record(facts: Facts) -> ProviderId:
     """What the row has to say of an LV that may be the volume."""
-    own = facts.stack.tags.own
+    own, row = facts.stack.tags.own, facts.row
     if own is None:
         raise exceptions.CorruptRecord(record=facts.stack.lv,
                                        reason='it has no tag')
-    return ProviderId(own.generation, facts.stack.tags.hydrates_from)
+    return ProviderId(own.generation, facts.stack.tags.hydrates_from,
+                      lost=row.lost if row else None)
 
 
 def concerned(facts: Facts, mistaken: bool = False) -> set[NodeName]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from cinder.objects.fields import VolumeStatus
 
+from cinder_dmclone.database.attachment import Attachment
 from cinder_dmclone.database import rows
 from cinder_dmclone.location import host_of
 from cinder_dmclone import names
@@ -235,7 +236,7 @@ def _consumers(facts: Facts, row: rows.Row) -> Decision:
     return Decision(Verdict.REST)
 
 
-def _in_place(attachment: rows.Attachment, row: rows.Row, host: str) -> bool:
+def _in_place(attachment: Attachment, row: rows.Row, host: str) -> bool:
     """Whether an attachment is served from here over iSCSI."""
     if not attachment.connected or attachment.host == host:
         return False

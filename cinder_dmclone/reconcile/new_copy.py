@@ -19,6 +19,9 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     """A copy that is not (yet) the volume."""
     if row.offer == facts.here:
         return _offered(facts, row)
+    if row.lv == facts.stack.lv:
+        return Decision(Verdict.REPORT, f'the row says {row.owner}, which '
+                        'differs from this LV by the name of the node')
     if loans.elsewhere(facts, row):
         return Decision(Action.DISCARD, 'the volume is of another backend')
     if facts.foreign(row) or not row.node:

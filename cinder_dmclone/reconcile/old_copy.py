@@ -36,7 +36,8 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     stale = None
     if writers and facts.here == row.source and facts.goes_on_here:
         stale = Decision(Verdict.WAIT, f'{row.owner} leads them over')
-    elif writers:
+    elif writers and row.lv != stack.lv and (
+            facts.foreign(row) or row.generation > stack.tags.generation):
         stale = stale_writers(stack, row, writers)
     if stale and stale.step is not Verdict.WAIT:
         return stale
@@ -65,11 +66,14 @@ def _went_on(facts: Facts, row: rows.Row) -> bool:
     """Whether the volume is known to have become another LV than this.
 
     That others borrowed proves nothing. Nor does an offer to the volume
-    itself that was withdrawn: its row is no later than this LV then. A row of
-    another backend says nothing of that.
+    itself that was withdrawn: the row is no later than this LV then. A later
+    row proves nothing of an LV that was given up, nor of one that it names
+    but for the node. One of another backend has no generation.
     """
     tags = facts.stack.tags
     last = tags.own or tags.copy
+    if row.lv == facts.stack.lv or last and row.given_up(last.generation):
+        return False
     return (bool(tags.past) or any(
         _of_volume(tag, facts) for tag in tags.lent)) and (
             last is None or facts.foreign(row)
@@ -163,8 +167,10 @@ def _forget(facts: Facts, row: rows.Row, tag: lv_tags.LoanTag) -> Decision:
     That the volume has gone on must stay known: a database that is restored
     would make this LV the volume again.
     """
+    own = facts.stack.tags.own
     went_on = (tag.volume == row.id == facts.stack.volume
-               and tag.generation <= row.generation)
+               and tag.generation <= row.generation
+               and not (own and row.given_up(own.generation)))
     return Decision(Action.DISCHARGE if went_on else Action.REVOKE,
                     f'{tag.borrower} needs it no more', lent=(tag,))
 

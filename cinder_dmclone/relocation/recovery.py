@@ -128,12 +128,13 @@ def take_back(world: World, row: rows.Row, stack: Stack) -> None:
     """
     here = Location(world.settings.node, stack.lv)
     size = units.Bytes.from_gib(row.size)
-    assert stack.data is not None
+    assert stack.data is not None and stack.tags.own is not None
     if stack.data.size < size:
         world.host.group.extend(names.data_lv(stack.lv), size)
         world.host.group.flush()
     fresh = world.rows.take_back(
-        row, rows.Owner(here, world.settings.pool), stack.tags.hydrates_from)
+        row, rows.Owner(here, world.settings.pool), stack.tags.hydrates_from,
+        stack.tags.own.generation)
     if fresh.owner != here:
         raise refusal(world, row, f'it is {fresh.owner} by now')
     LOG.info('Volume %(volume)s was taken back to %(here)s from %(lost)s, '

@@ -7,6 +7,7 @@ import dataclasses
 import enum
 import typing
 
+from cinder_dmclone.database.attachment import Attachment
 from cinder_dmclone.database import rows
 from cinder_dmclone.location import host_of
 from cinder_dmclone.location import NodeName
@@ -179,7 +180,7 @@ def without_moving(found: Placement,
     return Placement(How.REFUSE, why=f'it cannot move to {found.peer}')
 
 
-def _waiting(row: rows.Row, asking: str | None) -> rows.Attachment | None:
+def _waiting(row: rows.Row, asking: str | None) -> Attachment | None:
     """The attachment this request is for."""
     fits = [a for a in row.attachments
             if (not a.connected or a.host == asking)
@@ -189,7 +190,7 @@ def _waiting(row: rows.Row, asking: str | None) -> rows.Attachment | None:
     return fits[0] if fits else None
 
 
-def _for_server(row: rows.Row, waiting: rows.Attachment, peer: NodeName,
+def _for_server(row: rows.Row, waiting: Attachment, peer: NodeName,
                 peer_up: bool, host: str) -> Placement:
     busy = _busy(row)
     if busy:
@@ -238,11 +239,11 @@ def _busy(row: rows.Row) -> str | None:
     return None
 
 
-def _occupied(others: list[rows.Attachment], waiting: rows.Attachment,
+def _occupied(others: list[Attachment], waiting: Attachment,
               host: str) -> str:
     """Which other attachment is in the way, and what to do about it."""
     # The one at home is not what a failed try left elsewhere.
-    other = min(others, key=lambda a: a.host == host)
+    other = min(others, key=lambda a: (a.host == host, a.attached))
     if (len(others) == 1 and other.attached
             and other.instance == waiting.instance):
         return (f'its server has it on {other.host} over iSCSI from here '
@@ -253,17 +254,17 @@ def _occupied(others: list[rows.Attachment], waiting: rows.Attachment,
             'delete it (openstack volume attachment delete) and try again')
 
 
-def _migrates(others: list[rows.Attachment], waiting: rows.Attachment,
+def _migrates(others: list[Attachment], waiting: Attachment,
               host: str) -> bool:
     """Whether the server that waits is the one that has the volume here."""
     return (len(others) == 1 and others[0].host == host
             and others[0].instance == waiting.instance)
 
 
-def _left_behind(other: rows.Attachment, waiting: rows.Attachment) -> bool:
+def _left_behind(other: Attachment, waiting: Attachment) -> bool:
     """Whether an attachment may remain of an earlier try for the server.
 
-    Cinder leaves one that never got its connector when the request for it
-    fails (``API.attachment_create``).
+    Cinder leaves one when the request for it fails (``API.attachment_create``)
+    or its answer is lost: Nova makes another one, and knows that alone.
     """
-    return not other.connected and other.instance == waiting.instance
+    return not other.given and other.instance == waiting.instance

@@ -142,13 +142,18 @@ class Stats:
 
     def _read(self) -> tuple[lvm.Report,
                              exceptions.DMCloneException | None]:
-        """The group, or what it was before it could not be read any more."""
+        """The group, or what it was before it was lost, and that it was.
+
+        That LVM is busy, as with a removal that takes long, means nothing.
+        """
         try:
             self._report = self._world.host.group.report()
         except exceptions.DMCloneException as error:
             if self._report is None:
                 raise
-            return self._report, error
+            lost = isinstance(error, (exceptions.CommandFailed,
+                                      exceptions.GroupLost))
+            return self._report, error if lost else None
         return self._report, None
 
 

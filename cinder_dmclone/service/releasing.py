@@ -215,7 +215,8 @@ def _then(known: observed.Facts) -> str:
     if known.row is None:
         return ('The database knows nothing of it: it stays until it is '
                 'forgotten ("cinder-dmclone forget").')
-    return 'It is deleted when nobody else needs it.'
+    return ('When nobody else needs it, it is deleted if it is known where '
+            'the volume went from it, and reported if not.')
 
 
 def _given_up(known: observed.Facts, tag: lv_tags.LoanTag) -> str:

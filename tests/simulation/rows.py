@@ -15,6 +15,7 @@ from oslo_db import exception as db_exc
 import sqlalchemy as sa
 from sqlalchemy.sql import operators
 
+from cinder_dmclone.database.attachment import read_attachment
 from cinder_dmclone.database import causal_reads
 from cinder_dmclone.database import changes
 from cinder_dmclone.database import conditions
@@ -167,7 +168,7 @@ class Tables:
             VolumeId(found['id']), found['host'], found['_name_id'],
             found['size'], found['status'], found['migration_status'],
             found['provider_id'], found['deleted'], found['project_id'],
-            tuple(rows.read_attachment(*(a[name] for name in (
+            tuple(read_attachment(*(a[name] for name in (
                 'id', 'attach_status', 'instance_uuid', 'connector',
                 'connection_info')))
                 for a in self.attachments_of(volume_id)),

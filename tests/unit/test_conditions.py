@@ -167,13 +167,18 @@ class RefusedTest(test_rows.RowsTestCase):
     def test_commit_other_attachment(self) -> None:
         row = self.offered()
         self.db.attachment(self.volume)
-        self.db.attachment(self.volume, connector='{"host": "c"}')
-        self.assertRaises(exceptions.CannotRelocate, self.store.commit,
-                          row, OWNER, self.purpose, row.owner)
+        other = self.db.attachment(self.volume, connector='{"host": "c"}')
+        for values in ({'attach_status': 'attached'},
+                       {'attach_status': 'attaching',
+                        'connection_info': '{"driver_volume_type": "iscsi"}'}):
+            self.db.update_attachment(other, **values)
+            self.assertRaises(exceptions.CannotRelocate, self.store.commit,
+                              row, OWNER, self.purpose, row.owner)
 
     def test_commit_beside_what_a_failed_request_left(self) -> None:
         row = self.offered()
         self.db.attachment(self.volume)
+        self.db.attachment(self.volume, connector='{"host": "c"}')
         self.store.commit(row, OWNER, self.purpose, row.owner)
         self.assertEqual(B, self.row().node)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 
+from cinder_dmclone.database.attachment import Attachment
 from cinder_dmclone.database import rows
 from cinder_dmclone.host.dm import device
 from cinder_dmclone.host.dm import status
@@ -219,7 +220,7 @@ class DecideTest(TestCase):
     def test_8_all_regions_are_there_and_the_server_moves_on(self) -> None:
         """A read of it may still wait for the lender."""
         front = names.front('b', Y)
-        here, there = (rows.Attachment(
+        here, there = (Attachment(
             name, 'attached', 'server', True, name, f'iqn.{name}')
             for name in 'bc')
         row = dataclasses.replace(
@@ -346,8 +347,8 @@ class DecideTest(TestCase):
         """H22: Cinder writes the connector after the path was returned."""
         front = names.front('a', X)
         found = stack(X, OWN_X, devices=devices(front))
-        waiting = rows.Attachment('new', 'reserved', 'server', False, None,
-                                  None)
+        waiting = Attachment('new', 'reserved', 'server', False, None,
+                             None)
         row = dataclasses.replace(AT_A, status='reserved',
                                   attachments=(waiting,))
         self.assertIs(Verdict.WATCH, self.step(A, row, found))
@@ -357,10 +358,10 @@ class DecideTest(TestCase):
     def test_server_that_moved_to_a_host_without_the_backend_keeps_its_disk(
             self) -> None:
         """Though Nova could not delete its attachment here."""
-        here = rows.Attachment('old', 'attached', 'server', True, 'a',
-                               'iqn.a', 'local')
-        there = rows.Attachment('new', 'attached', 'server', True, 'compute9',
-                                'iqn.compute9', 'iscsi')
+        here = Attachment('old', 'attached', 'server', True, 'a',
+                          'iqn.a', 'local')
+        there = Attachment('new', 'attached', 'server', True, 'compute9',
+                           'iqn.compute9', 'iscsi')
         row = dataclasses.replace(AT_A, status='in-use',
                                   attachments=(here, there))
         found = stack(X, OWN_X, devices=devices(names.front('a', X)))
@@ -369,16 +370,16 @@ class DecideTest(TestCase):
         self.assertEqual({'iqn.compute9'}, self.decision.initiators)
 
     def test_a_local_attachment_elsewhere_is_not_exported_to(self) -> None:
-        there = rows.Attachment('old', 'attached', 'another', True, 'b',
-                                'iqn.b', 'local')
+        there = Attachment('old', 'attached', 'another', True, 'b',
+                           'iqn.b', 'local')
         row = dataclasses.replace(AT_A, status='in-use', attachments=(there,))
         self.assertIs(Verdict.REST, self.step(A, row, stack(X, OWN_X)))
 
     def test_a_front_that_nobody_uses_goes_when_all_are_elsewhere(
             self) -> None:
         """One of a boot would let those wait who read over iSCSI."""
-        there = rows.Attachment('old', 'attached', 'server', True, 'compute9',
-                                'iqn.compute9', 'iscsi')
+        there = Attachment('old', 'attached', 'server', True, 'compute9',
+                           'iqn.compute9', 'iscsi')
         row = dataclasses.replace(AT_A, status='in-use', attachments=(there,))
         front = names.front('a', X)
         found = stack(X, OWN_X, devices=devices(front))
@@ -392,8 +393,8 @@ class DecideTest(TestCase):
 
     def test_sealed_copy_gets_no_front(self) -> None:
         """H22: whoever asks, X admits no writer after the commit."""
-        there = rows.Attachment('new', 'attached', 'server', True, 'a',
-                                'iqn.a')
+        there = Attachment('new', 'attached', 'server', True, 'a',
+                           'iqn.a')
         row = dataclasses.replace(HYDRATING, attachments=(there,))
         found = stack(X, OWN_X, LENT_Y)
         self.assertIs(Action.LEND, self.step(A, row, found))
@@ -432,8 +433,8 @@ class DecideTest(TestCase):
             self.assertTrue(found.in_flight)
 
     def test_lost_front_comes_back(self) -> None:
-        there = rows.Attachment('new', 'attached', 'server', True, 'b',
-                                'iqn.b')
+        there = Attachment('new', 'attached', 'server', True, 'b',
+                           'iqn.b')
         row = dataclasses.replace(HYDRATING, status='in-use',
                                   attachments=(there,))
         self.assertIs(Action.CONSUMERS, self.step(B, row, stacked(3)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from cinder_dmclone.database.attachment import Attachment
 from cinder_dmclone.database import rows
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
@@ -237,8 +238,8 @@ class LoansTest(test_decide.TestCase):
             self.assertIs(step, self.step(B, found, copy))
 
     def test_an_offer_on_the_same_node_is_no_live_migration(self) -> None:
-        here = rows.Attachment('old', 'attached', 'server', True, 'a',
-                               'iqn.a', 'local')
+        here = Attachment('old', 'attached', 'server', True, 'a',
+                          'iqn.a', 'local')
         row = dataclasses.replace(AT_A, provider_id=f'1;offer={A}/{Y}',
                                   status='in-use', attachments=(here,))
         self.assertIsNone(row.migration)
@@ -323,6 +324,25 @@ class OutlivedTest(test_decide.TestCase):
         """The host was changed in the row, or in cinder.conf."""
         for row in (AT_A, dataclasses.replace(AT_A, deleted=True)):
             self.assert_kept(CZ.node, row, OWN_X)
+
+    def test_the_row_differs_by_the_name_of_the_backend(self) -> None:
+        """It is no volume of another one, nor was the offer carried out."""
+        row = dataclasses.replace(AT_A, host='a@new#p')
+        self.assert_kept(A, row, OWN_X, LENT_Y)
+        copy = dataclasses.replace(HYDRATING, host='b@new#p')
+        self.assertIs(Verdict.REPORT, self.step(B, copy,
+                                                stack(Y, COPY_Y, FROM_X)))
+        front = names.front('a', X)
+        found = stack(X, OWN_X, LENT_Y, devices=devices(front, opened=True))
+        for host in ('a@new#p', 'c@x#p'):
+            self.assertNotIn(self.step(A, dataclasses.replace(
+                row, host=host), found), (Action.FENCE, Action.CONSUMERS))
+
+    def test_what_was_given_up(self) -> None:
+        for record in ('3;lost=2-2', '4;lost=2-2', '5;lost=1-4'):
+            row = dataclasses.replace(AT_A, name_id=Z, provider_id=record)
+            self.assert_kept(B, row, test_decide.OWN_Y, lv_tags.LoanTag(
+                3, VOLUME, CZ.node, Z, GROUP_C, 'iqn.c', SIZE))
 
     def test_45_who_comes_back(self) -> None:
         row = dataclasses.replace(AT_A, name_id=Y, provider_id='3')

@@ -33,6 +33,33 @@ class ReportTest(base.TestCase):
             self.assertTrue(lvm.Report.parse(json.dumps(found)).missing)
 
 
+class KeptTest(test_lvm.VolumeGroupTestCase):
+    """How long a report is believed if LVM's description is as before."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.lvm.backup_identity.return_value = ('Z3ohjl', 20)
+        self.devnums |= {'/dev/sda': '8:0', '/dev/sdb1': '8:17'}
+
+    def reports(self) -> int:
+        """How often LVM was asked, when somebody has wanted one more."""
+        self.group.report()
+        return self.lvm.report.call_count
+
+    def test_until_a_disk_has_gone(self) -> None:
+        self.assertEqual([1, 1], [self.reports(), self.reports()])
+        del self.devnums['/dev/sdb1']
+        self.assertEqual([2, 2], [self.reports(), self.reports()])
+
+    def test_a_missing_disk_may_be_back_soon(self) -> None:
+        found = json.loads(test_lvm.REPORT)
+        found['report'][0]['pv'].append({'pv_name': '[unknown]'})
+        self.lvm.report.return_value = json.dumps(found)
+        self.assertEqual([1, 1], [self.reports(), self.reports()])
+        self.now += lvm.KEPT_SECONDS[True]
+        self.assertEqual([2, 2], [self.reports(), self.reports()])
+
+
 class MissingDiskTest(base.CloudTestCase):
 
     def lose_disk(self, node: cloud.Node, lv: LvUuid) -> None:

@@ -247,7 +247,7 @@ class TakeBackTest(RowsTestCase):
 
     def test_take_back(self) -> None:
         self.db.statements.clear()
-        row = self.store.take_back(self.lost, self.before, None)
+        row = self.store.take_back(self.lost, self.before, None, 1)
         self.assertEqual((self.before.location, 3, None, None), (
             row.owner, row.generation, row.source, row.offer))
         self.assertEqual(row, self.row())
@@ -258,15 +258,28 @@ class TakeBackTest(RowsTestCase):
         self.assertEqual(1, sum(text.startswith('UPDATE')
                                 for text in self.db.statements))
 
+    def test_what_was_given_up_is_written_down(self) -> None:
+        """Also when it has moved since, and is taken back once more."""
+        row = self.store.take_back(self.lost, self.before, None, 1)
+        self.assertEqual([False, True, False],
+                         [row.given_up(number) for number in (1, 2, 3)])
+        row = self.store.offer(row, COPY, self.purpose)
+        self.assertEqual((2, 2), row.lost)
+        row = self.store.commit(row, OWNER, self.purpose, row.owner)
+        self.assertEqual((2, 2), self.row().lost)
+        row = self.store.take_back(row, self.before, None, 3)
+        self.assertEqual((2, 4), row.lost)
+        self.assertEqual(row, self.row())
+
     def test_what_it_hydrates_from_itself(self) -> None:
-        row = self.store.take_back(self.lost, self.before, COPY)
+        row = self.store.take_back(self.lost, self.before, COPY, 1)
         self.assertEqual(COPY, row.source)
 
     def test_the_owner_was_faster(self) -> None:
         self.store.complete(self.lost)
         before = self.row()
         self.assertRaises(exceptions.RowChanged, self.store.take_back,
-                          self.lost, self.before, None)
+                          self.lost, self.before, None, 1)
         self.assertEqual(before, self.row())
 
     def test_while_something_works_on_it(self) -> None:
@@ -277,7 +290,7 @@ class TakeBackTest(RowsTestCase):
             self.db.update(self.volume, **values)
             with self.assertRaisesRegex(exceptions.NotTakenBack,
                                         f'on a@x: {why}'):
-                self.store.take_back(self.lost, self.before, None)
+                self.store.take_back(self.lost, self.before, None, 1)
             self.assertEqual(2, self.row().generation)
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import typing
 
+from cinder_dmclone.database.attachment import Attachment
 from cinder_dmclone.database import rows
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
@@ -17,20 +18,20 @@ How = attach_policy.How
 PEER = NodeName('b@x')
 
 
-def row(status: str, *attachments: rows.Attachment,
+def row(status: str, *attachments: Attachment,
         migration: str | None = None, multiattach: bool = False) -> rows.Row:
     return rows.Row(VolumeId('v'), 'a@x#pool', None, 1, status, migration,
                     '1', False, 'project', attachments, multiattach)
 
 
 def reserved(id_: str = 'new', instance: str | None = 'server',
-             ) -> rows.Attachment:
-    return rows.Attachment(id_, 'reserved', instance, False, None, None)
+             ) -> Attachment:
+    return Attachment(id_, 'reserved', instance, False, None, None)
 
 
 def attached(host: str = 'a', id_: str = 'old',
-             status: str = 'attached') -> rows.Attachment:
-    return rows.Attachment(id_, status, 'server', True, host, 'iqn.' + host)
+             status: str = 'attached') -> Attachment:
+    return Attachment(id_, status, 'server', True, host, 'iqn.' + host)
 
 
 def place(found: rows.Row, asking: str = 'b', peer: bool = True,
@@ -96,6 +97,22 @@ class ServerTest(base.TestCase):
                           reserved()))
         self.assertIs(How.REFUSE, found.how)
 
+    def test_nova_cold_migration_beside_one_that_it_does_not_know(
+            self) -> None:
+        """Of a live migration to this node, the answer to which was lost."""
+        lost = attached('a', 'lost', 'attaching')
+        found = place(row('in-use', lost, reserved()))
+        self.assertIs(How.RELOCATE, found.how)
+        # And the one of a server that runs stays what it is.
+        for others in ((attached(), lost), (lost, attached())):
+            found = place(row('in-use', *others, reserved()))
+            self.assertIs(How.LIVE, found.how)
+        given = dataclasses.replace(lost, kind='local')
+        for others in ((attached(), given), (given, attached())):
+            found = place(row('in-use', *others, reserved()))
+            self.assertIs(How.REFUSE, found.how)
+            self.assertIn('attachment (lost, a)', found.why)
+
     def test_nova_live_migration_of_another_server(self) -> None:
         found = place(row('in-use', attached(), reserved(instance='other')))
         self.assertIs(How.REFUSE, found.how)
@@ -139,7 +156,7 @@ class SeveralServersTest(base.TestCase):
 
     other = reserved('other', instance='other')
 
-    def place(self, *attachments: rows.Attachment, asking: str = 'b',
+    def place(self, *attachments: Attachment, asking: str = 'b',
               status: str = 'in-use',
               **connector: typing.Any) -> attach_policy.Placement:
         return place(row(status, *attachments, multiattach=True), asking,

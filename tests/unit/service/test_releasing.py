@@ -203,7 +203,7 @@ class MovedOnTest(ReleaseTestCase):
     def test_the_old_copy_goes(self) -> None:
         tag, = self.tags().lent
         plan = self.release()
-        self.assertIn('It is deleted when nobody else needs it.', plan.does)
+        self.assertIn('When nobody else needs it, it is deleted if', plan.does)
         self.assertEqual([
             f'what {tag.borrower} has not copied of volume {self.volume}, for '
             'itself and for all that hydrates from it'], plan.gives_up)

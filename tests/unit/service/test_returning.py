@@ -31,6 +31,11 @@ class ReturningTest(operators.OperatorTestCase):
         self.cloud.db.update(clone, status='available')
         return clone
 
+    def take_back(self) -> None:
+        peers = self.c.process.world.peers
+        plan = peers.ask(self.a.name, messages.TakeBack(self.volume, ''))
+        peers.ask(self.a.name, messages.TakeBack(self.volume, plan.record))
+
     def delete(self, clone: VolumeId) -> None:
         self.cloud.db.update(clone, status='deleting')
         volumes.delete(self.c.service, clone)
@@ -54,12 +59,41 @@ class ReturningTest(operators.OperatorTestCase):
         self.cloud.detach(self.volume, attachment, self.b)
         clone = self.clone()
         self.lose(self.b)
-        peers = self.c.process.world.peers
-        plan = peers.ask(self.a.name, messages.TakeBack(self.volume, ''))
-        peers.ask(self.a.name, messages.TakeBack(self.volume, plan.record))
+        self.take_back()
         self.delete(clone)
         self.b.start()
         self.assert_kept(self.b, 'written on b')
+
+    def test_an_offer_was_open_when_its_node_was_lost(self) -> None:
+        """The volume has the generation of that offer when it is taken back,
+        and a later one when it has moved on since.
+        """
+        for moves in (False, True):
+            with self.subTest(moves):
+                self.setUp()
+                self.offered_and_lost()
+                if moves:
+                    _, path = self.cloud.attach(self.volume, self.c)
+                    self.cloud.settle()
+                self.b.start()
+                self.assert_kept(self.b, 'written on b')
+
+    def offered_and_lost(self) -> None:
+        attachment, path = self.relocated()
+        self.b.process.loop.run_once(everything=True)
+        self.b.mapper.write(path, 0, 'written on b')
+        self.b.mapper.flush(path)
+        moving = self.cloud.db.attachment(self.volume)
+        self.cloud.connect(self.volume, moving, self.c)
+        row = self.cloud.row(self.volume)
+        self.assertEqual(self.c.name, row.offer and row.offer.node)
+        self.lose(self.b)
+        self.take_back()
+        for ended in (attachment, moving):
+            self.cloud.db.drop_attachment(ended)
+        self.cloud.db.update(self.volume, status='available')
+        self.cloud.settle()
+        self.assertEqual(self.a.name, self.cloud.row(self.volume).node)
 
     def test_on_a_node_with_another_name(self) -> None:
         """The host in the row is one that has no such LV."""
