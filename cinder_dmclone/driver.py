@@ -40,6 +40,8 @@ from cinder_dmclone.world import World
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
 
+# Of a host in Cinder's tables, in characters.
+_LONGEST_HOST = 255
 # Without one it is a state of the volume's LV, shared with that and others.
 _NO_LV_OF_ITS_OWN = 'a snapshot need not have a logical volume of its own'
 
@@ -332,12 +334,19 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         if not host and not initiator:
             raise exception.InvalidConnectorException(
                 missing='host or initiator')
-        if host and not isinstance(host, str):
+        # It is quoted in the log.
+        if host and not (isinstance(host, str) and host.isprintable()
+                         and len(host) <= _LONGEST_HOST):
             raise exception.InvalidConnectorException(
                 missing='host as a text')
         if initiator and not names.is_initiator(initiator):
             raise exception.InvalidConnectorException(
                 missing='initiator as an iSCSI name (iqn.*, eui.* or naa.*)')
+
+    def accept_transfer(self, context: typing.Any, volume: typing.Any,
+                        new_user: str, new_project: str) -> None:
+        """Take from whoever is logged in what becomes another one's."""
+        connections.disconnect(self._service, volume.id, None)
 
     def create_export(self, context: typing.Any, volume: typing.Any,
                       connector: dict[str, typing.Any]) -> None:

@@ -50,6 +50,10 @@ def dismantle(host: Host, stack: Stack) -> None:
 def _dismantle(host: Host, stack: Stack) -> None:
     _disassemble(host, stack, host.initiator.logout)
     if stack.meta:
+        if stack.meta.devnum and not (host.own_meta_group or host.group.pool):
+            # A new volume may be there next, and shows what it finds. Cinder
+            # leaves zeros out when it restores a backup to one.
+            host.meta_group.zero(stack.meta.name)
         host.meta_group.remove(stack.meta.name)
         if host.own_meta_group:
             # The data LV may go next: metadata that a power cut brings back

@@ -24,7 +24,8 @@ from cinder_dmclone import driver  # noqa: E402
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = ROOT / 'doc/source/contributor/compliance.rst'
 # Nothing in Cinder is said about these but by its base class.
-BASE = ('backup_use_temp_snapshot', 'create_cloned_volume', 'create_export',
+BASE = ('accept_transfer', 'backup_use_temp_snapshot',
+        'create_cloned_volume', 'create_export',
         'create_export_snapshot', 'ensure_export',
         'initialize_connection_snapshot', 'remove_export',
         'remove_export_snapshot', 'terminate_connection_snapshot',

@@ -28,6 +28,8 @@ class ConnectorsTest(base.TestCase):
         ('host or initiator', {'host': '', 'initiator': None}),
         ('host as a text', {'host': {'name': 'node2'}}),
         ('host as a text', {'host': 7, 'initiator': INITIATOR}),
+        ('host as a text', {'host': 'node1\n2026-01-01 ERROR forged'}),
+        ('host as a text', {'host': 256 * 'n', 'initiator': INITIATOR}),
         ('initiator', {'host': 'glance1', 'initiator': 5}),
         ('initiator', {'host': 'glance1',
                        'initiator': 'iqn.2026-01.org.lab:a/../../b'}),

@@ -158,6 +158,24 @@ class MoveTest(base.CloudTestCase):
         self.cloud.settle()
         self.assert_settled()
 
+    def test_nothing_of_the_metadata_is_left_where_a_volume_may_be(
+            self) -> None:
+        """Cinder writes no zeros when it restores a backup to a new one."""
+        for own in (False, True):
+            self.options = {'own_metadata': own}
+            self.cloud.db.close()
+            self.build()
+            self.relocated()
+            meta, = (name for name in self.b.meta_group.volumes
+                     if name.startswith('dmclone-meta-'))
+            self.cloud.calls.clear()
+            self.cloud.settle()
+            self.assertEqual(
+                ['remove'] if own else ['zero', 'remove'],
+                [call.method for call in self.cloud.calls
+                 if call.method in ('remove', 'zero')
+                 and call.arguments[:1] == (meta,)])
+
     def test_detach_while_hydrating(self) -> None:
         attachment, path = self.relocated()
         self.cloud.detach(self.volume, attachment, self.b)

@@ -184,7 +184,8 @@ class MovedTest(LostSnapshotTestCase):
         self.assertIsNotNone(self.tags().past)
 
     def test_it_is_deleted(self) -> None:
-        self.assertIn('deleted when nobody else needs it', self.release().does)
+        self.assertIn('nobody else needs it, it is deleted if',
+                      self.release().does)
         self.cloud.settle()
         self.assert_settled()
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 import typing
 from unittest import mock
 
@@ -18,6 +19,8 @@ from cinder_dmclone.service import snapshots
 from tests.unit import base
 from tests.unit.fake import mapped
 from tests.unit.fake import ports
+
+from cinder_dmclone import driver  # noqa: E402
 
 
 class ServedTest(base.CloudTestCase):
@@ -78,6 +81,21 @@ class AdmittedTest(ServedTest):
                                lambda *_: {'iqn.other'}):
             self.leave(self.second)
             self.assertEqual({'iqn.one', 'iqn.other'}, set(self.admitted()))
+
+    def test_nobody_keeps_what_becomes_another_projects(self) -> None:
+        """Who has connected it without an attachment, and is logged in."""
+        for attachment in (self.first, self.second):
+            self.cloud.db.drop_attachment(attachment)
+        self.cloud.db.update(self.volume, status='available')
+        made = driver.DMCloneVolumeDriver.__new__(driver.DMCloneVolumeDriver)
+        made._service = self.b.service
+        with mock.patch.object(self.cloud, 'logged_in',
+                               lambda *_: {'iqn.one', 'iqn.other'}):
+            self.cloud.settle()
+            self.assertEqual({'iqn.one', 'iqn.other'}, set(self.admitted()))
+            made.accept_transfer(None, types.SimpleNamespace(id=self.volume),
+                                 'user', 'project')
+            self.assertEqual({}, self.a.targets.exports)
 
     def test_who_is_about_to_be_connected_stays_admitted(self) -> None:
         """Cinder writes the connector after the driver has answered."""
