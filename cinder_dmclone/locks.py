@@ -87,11 +87,15 @@ class Locks:
                 raise late
             stack.callback(turn.release)
             file = _opened(path)
-            stack.callback(os.close, file)
-            while not _locked(file, byte):
+            stack.callback(lambda: os.close(file))
+            while not (_locked(file, byte) and _is(file, path)):
                 if time.monotonic() >= deadline:
                     raise late
                 time.sleep(_POLL_SECONDS)
+                # Somebody may have deleted it.
+                again = _opened(path)
+                os.close(file)
+                file = again
             # A child that was forked meanwhile has the file open, too.
             stack.callback(_change, file, byte, fcntl.F_UNLCK)
             yield
@@ -126,6 +130,14 @@ def _locked(file: int, byte: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _is(file: int, path: str) -> bool:
+    """Whether an open file is still what has this path."""
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _change(file: int, byte: int, kind: int) -> None:

@@ -189,7 +189,7 @@ def _disown(world: World, claim: typing.Iterable[rows.Row]) -> None:
     for row in claim:
         nowhere = Location.never_used(row.node)
         world.rows.adopt(row, rows.Owner(nowhere, world.settings.pool),
-                         ProviderId(0))
+                         ProviderId(0, lost=row.lost))
 
 
 # -- snapshots --------------------------------------------------------------

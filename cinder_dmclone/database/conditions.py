@@ -112,7 +112,8 @@ def _in_the_way(row: rows.Row, attachment_id: str) -> sa.ColumnElement:
     mine = row.attachment(attachment_id)
     return sa.or_(
         sa.and_(attachment.connector.is_not(None), sa.or_(
-            attachment.connection_info.is_not(None),
+            # Cinder writes this when it makes one without a connector.
+            sa.func.coalesce(attachment.connection_info, '{}') != '{}',
             attachment.attach_status == VolumeAttachStatus.ATTACHED)),
         attachment.instance_uuid.is_(None),
         attachment.instance_uuid != (mine.instance if mine else ''))

@@ -3,8 +3,8 @@
 
 ``provider_id`` reads ``<generation>[;from=<node>/<lv>][;offer=<node>/<lv>]``,
 after an offer also ``[;renewed=<number>]``, and once it was taken back from a
-node that is lost ``[;lost=<first>-<last>]``; each of that, and every commit,
-adds one to the generation. That is format 1; any other begins with
+node that is lost ``[;lost=<first>-<last>[,...]]``; each of that, and every
+commit, adds one to the generation. That is format 1; any other begins with
 ``v<format>;``.
 """
 
@@ -16,6 +16,10 @@ from cinder_dmclone.database import record
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 
+Ranges = tuple[tuple[int, int], ...]
+
+# So many times an operator may take a volume back and each be told apart.
+_RANGES = 3
 _FIELDS = ('from', 'offer', 'renewed', 'lost')
 # So much of it an offer leaves free: that it can be renewed must not fail.
 _RENEWAL = len(';renewed=999999')
@@ -28,15 +32,15 @@ class ProviderId:
     ``source`` is where the volume hydrates from, ``offer`` the copy that is
     being prepared for a relocation, ``renewed`` how often it was offered
     anew: a commit is of one of these times. ``lost`` are the first and the
-    last generation that were given up when it was taken back, whatever else
-    is between those of several times.
+    last generation that were given up when it was taken back, for each time;
+    the oldest are one with all that is between.
     """
 
     generation: int
     source: Location | None = None
     offer: Location | None = None
     renewed: int = 0
-    lost: tuple[int, int] | None = None
+    lost: Ranges = ()
 
     def __str__(self) -> str:
         text = str(self.generation)
@@ -45,7 +49,8 @@ class ProviderId:
         if self.offer:
             text += f';offer={self.offer}'
         if self.lost:
-            text += f';lost={self.lost[0]}-{self.lost[1]}'
+            text += ';lost=' + ','.join(
+                f'{first}-{last}' for first, last in self.lost)
         longest = record.LONGEST
         if self.renewed:
             text += f';renewed={self.renewed}'
@@ -71,9 +76,20 @@ class ProviderId:
             found[key] = value
         source, offer = (Location.parse(found[key]) if key in found else None
                          for key in ('from', 'offer'))
-        lost = None
-        if 'lost' in found:
-            first, _, last = found['lost'].partition('-')
-            lost = record.number(text, first), record.number(text, last)
+        lost = [one.split('-') for one in found.get('lost', '').split(',')]
+        if 'lost' not in found:
+            lost = []
+        elif any(len(one) != 2 for one in lost):
+            raise exceptions.CorruptRecord(record=text, reason='lost')
         return cls(generation, source, offer,
-                   record.number(text, found.get('renewed', '0')), lost)
+                   record.number(text, found.get('renewed', '0')), tuple(
+                       (record.number(text, first), record.number(text, last))
+                       for first, last in lost))
+
+
+def and_lost(known: Ranges, first: int, last: int) -> Ranges:
+    """What is given up if this is, too; few enough for a record."""
+    found = (*known, (first, last))
+    while len(found) > _RANGES:
+        found = ((found[0][0], found[1][1]), *found[2:])
+    return found

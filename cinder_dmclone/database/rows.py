@@ -12,6 +12,7 @@ from cinder.objects.fields import VolumeStatus
 
 from cinder_dmclone.database.attachment import Attachment
 from cinder_dmclone.database.provider_id import ProviderId
+from cinder_dmclone.database.provider_id import Ranges
 from cinder_dmclone.database import record
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import host_of
@@ -95,14 +96,13 @@ class Row(record.Recorded):
         return 0 if self.unreadable else self.generation
 
     @property
-    def lost(self) -> tuple[int, int] | None:
+    def lost(self) -> Ranges:
         """See ``ProviderId``."""
-        return None if self.unreadable else self.record.lost
+        return () if self.unreadable else self.record.lost
 
     def given_up(self, generation: int) -> bool:
         """Whether it was taken back from what it was then."""
-        return bool(self.lost and (
-            self.lost[0] <= generation <= self.lost[1]))
+        return any(first <= generation <= last for first, last in self.lost)
 
     @property
     def owner(self) -> Location:

@@ -29,7 +29,9 @@ from cinder_dmclone.database.attachment import read_attachment
 from cinder_dmclone.database import causal_reads
 from cinder_dmclone.database import changes
 from cinder_dmclone.database import conditions
+from cinder_dmclone.database.provider_id import and_lost
 from cinder_dmclone.database.provider_id import ProviderId
+from cinder_dmclone.database.provider_id import Ranges
 from cinder_dmclone.database import refusals
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import services
@@ -224,8 +226,7 @@ class RowStore:
         :param generation: that it had when the volume left it
         :raises NotTakenBack, RowChanged, DatabaseAway: see ``offer``
         """
-        first, _ = row.lost or (generation + 1, 0)
-        lost = min(first, generation + 1), row.generation
+        lost = and_lost(row.lost, generation + 1, row.generation)
         return self._swap(row, 'take back',
                           self._moved(row, owner, source, lost),
                           rows.TakeBack())
@@ -243,7 +244,7 @@ class RowStore:
 
     def _moved(self, row: rows.Row, owner: rows.Owner,
                source: Location | None,
-               lost: tuple[int, int] | None = None) -> dict[str, typing.Any]:
+               lost: Ranges = ()) -> dict[str, typing.Any]:
         """What a row says a generation later, when the volume is elsewhere."""
         record = ProviderId(row.generation + 1, source=source,
                             lost=lost or row.lost)

@@ -102,6 +102,17 @@ def _discharge(world: World, decision: Decision, known: Facts) -> None:
         lender.revoke_loan(world, known.stack, tag, past)
 
 
+@performs(Action.BAR)
+def _bar(world: World, decision: Decision, known: Facts) -> None:
+    row, own = _row(known), known.stack.tags.own
+    assert own is not None
+    # Of its own generation it proves nothing of where the volume went.
+    past = known.stack.tags.past or lv_tags.PastTag(
+        own.generation, own.volume, row.node, row.lv)
+    for tag in decision.lent:
+        lender.revoke_loan(world, known.stack, tag, past)
+
+
 @performs(Action.RULE_OUT, settles=True)
 def _rule_out(world: World, decision: Decision, known: Facts) -> None:
     for tag in decision.snaps:

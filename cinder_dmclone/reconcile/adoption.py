@@ -86,7 +86,7 @@ def record(facts: Facts) -> ProviderId:
         raise exceptions.CorruptRecord(record=facts.stack.lv,
                                        reason='it has no tag')
     return ProviderId(own.generation, facts.stack.tags.hydrates_from,
-                      lost=row.lost if row else None)
+                      lost=row.lost if row else ())
 
 
 def concerned(facts: Facts, mistaken: bool = False) -> set[NodeName]:

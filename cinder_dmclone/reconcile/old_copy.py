@@ -13,6 +13,7 @@ import typing
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import names
+from cinder_dmclone.peers.messages import LvState
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import most_urgent
@@ -36,8 +37,8 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     stale = None
     if writers and facts.here == row.source and facts.goes_on_here:
         stale = Decision(Verdict.WAIT, f'{row.owner} leads them over')
-    elif writers and row.lv != stack.lv and (
-            facts.foreign(row) or row.generation > stack.tags.generation):
+    elif writers and (_is_later(facts, row) or row.lv != stack.lv
+                      and facts.foreign(row)):
         stale = stale_writers(stack, row, writers)
     if stale and stale.step is not Verdict.WAIT:
         return stale
@@ -48,15 +49,20 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
 def outlived(facts: Facts, row: rows.Row, why: str) -> Decision:
     """What to do about an LV that nobody else needs, and that no row names.
 
+    Its loans have ended, and make place for what an operator can forget or
+    adopt. If the volume is later it must not get a front at the next boot.
+
     :param why: it may go, if it is not the volume itself
     """
     stack = facts.stack
     if stack.tags.only_snapshot or _went_on(facts, row):
         return Decision(Action.ERASE, why)
-    ended = tuple(tag for tag in stack.tags.lent if not _of_volume(tag, facts))
+    later = _is_later(facts, row) and bool(stack.tags.own)
+    ended = tuple(tag for tag in stack.tags.lent
+                  if later or not _of_volume(tag, facts))
     if ended:
-        return Decision(Action.REVOKE, f'{ended[0].borrower} needs it no more',
-                        lent=ended)
+        return Decision(Action.BAR if later else Action.REVOKE,
+                        f'{ended[0].borrower} needs it no more', lent=ended)
     return Decision(
         Verdict.REPORT, 'others needed it, and where the volume went from it '
         f'is not known; the row says {row.owner}')
@@ -67,17 +73,37 @@ def _went_on(facts: Facts, row: rows.Row) -> bool:
 
     That others borrowed proves nothing. Nor does an offer to the volume
     itself that was withdrawn: the row is no later than this LV then. A later
-    row proves nothing of an LV that was given up, nor of one that it names
-    but for the node. One of another backend has no generation.
+    row proves nothing of an LV that was given up, unless what it was lent to
+    says that it was the volume.
     """
     tags = facts.stack.tags
+    left = [tag for tag in tags.lent if _of_volume(tag, facts)]
     last = tags.own or tags.copy
-    if row.lv == facts.stack.lv or last and row.given_up(last.generation):
+    proven = tags.past and not (last
+                                and tags.past.generation <= last.generation)
+    if row.lv == facts.stack.lv or not (left or proven):
         return False
-    return (bool(tags.past) or any(
-        _of_volume(tag, facts) for tag in tags.lent)) and (
-            last is None or facts.foreign(row)
-            or row.generation > last.generation)
+    if last and row.given_up(last.generation):
+        return any(_became(facts, tag) for tag in left)
+    return facts.foreign(row) or _is_later(facts, row)
+
+
+def _is_later(facts: Facts, row: rows.Row) -> bool:
+    """Whether the volume is of a later generation than this LV.
+
+    One of another backend has none, nor has one that differs from this by the
+    name of its node.
+    """
+    last = facts.stack.tags.own or facts.stack.tags.copy
+    return row.lv != facts.stack.lv and (
+        last is None or row.generation > last.generation)
+
+
+def _became(facts: Facts, tag: lv_tags.LoanTag) -> bool:
+    shown = facts.shown.get(tag.borrower)
+    return bool(shown and shown.group == tag.group
+                and shown.state in (LvState.COMPLETE, LvState.HYDRATING)
+                and shown.generation >= tag.generation)
 
 
 def _of_volume(tag: lv_tags.LoanTag, facts: Facts) -> bool:
@@ -167,10 +193,8 @@ def _forget(facts: Facts, row: rows.Row, tag: lv_tags.LoanTag) -> Decision:
     That the volume has gone on must stay known: a database that is restored
     would make this LV the volume again.
     """
-    own = facts.stack.tags.own
     went_on = (tag.volume == row.id == facts.stack.volume
-               and tag.generation <= row.generation
-               and not (own and row.given_up(own.generation)))
+               and tag.generation <= row.generation)
     return Decision(Action.DISCHARGE if went_on else Action.REVOKE,
                     f'{tag.borrower} needs it no more', lent=(tag,))
 

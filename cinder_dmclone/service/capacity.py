@@ -45,6 +45,7 @@ class Stats:
         self._attention = attention
         self._enqueue = enqueue
         self._report: lvm.Report | None = None
+        self._lost: exceptions.DMCloneException | None = None
         # What was last said of the group or its pool.
         self._said = ''
 
@@ -148,13 +149,14 @@ class Stats:
         """
         try:
             self._report = self._world.host.group.report()
+            self._lost = None
         except exceptions.DMCloneException as error:
             if self._report is None:
                 raise
-            lost = isinstance(error, (exceptions.CommandFailed,
-                                      exceptions.GroupLost))
-            return self._report, error if lost else None
-        return self._report, None
+            if isinstance(error, (exceptions.CommandFailed,
+                                  exceptions.GroupLost)):
+                self._lost = error
+        return self._report, self._lost
 
 
 def _moves(report: lvm.Report) -> dict[str, int]:

@@ -148,7 +148,8 @@ class Tables:
         self.attachments[name] = {
             'id': name, 'volume_id': volume_id, 'deleted': False,
             'attach_status': 'reserved', 'connector': None,
-            'connection_info': None, **values}
+            # So Cinder writes it (``API.attachment_create``).
+            'connection_info': '{}', **values}
         return name
 
     def update_attachment(self, attachment: str,

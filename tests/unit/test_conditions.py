@@ -178,7 +178,9 @@ class RefusedTest(test_rows.RowsTestCase):
     def test_commit_beside_what_a_failed_request_left(self) -> None:
         row = self.offered()
         self.db.attachment(self.volume)
-        self.db.attachment(self.volume, connector='{"host": "c"}')
+        for info in (None, '{}'):
+            self.db.attachment(self.volume, connector='{"host": "c"}',
+                               connection_info=info)
         self.store.commit(row, OWNER, self.purpose, row.owner)
         self.assertEqual(B, self.row().node)
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 import random
 import uuid
 
+from cinder_dmclone.database.provider_id import and_lost
 from cinder_dmclone.database.provider_id import ProviderId
+from cinder_dmclone.database.provider_id import Ranges
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
@@ -21,6 +23,14 @@ def _location(random_: random.Random) -> Location | None:
                     LvUuid(str(uuid.UUID(int=random_.getrandbits(128)))))
 
 
+def _ranges(random_: random.Random) -> Ranges:
+    found: Ranges = ()
+    for _ in range(random_.randrange(6)):
+        last = found[-1][1] if found else 1
+        found = and_lost(found, last + 1, last + random_.randrange(1, 4))
+    return found
+
+
 class ProviderIdTest(base.TestCase):
 
     def test_round_trip(self) -> None:
@@ -28,7 +38,8 @@ class ProviderIdTest(base.TestCase):
         for _ in range(300):
             record = ProviderId(random_.randrange(10 ** 6),
                                 _location(random_), _location(random_),
-                                random_.randrange(3))
+                                random_.randrange(3),
+                                _ranges(random_))
             self.assertEqual(record, ProviderId.parse(str(record)))
 
     def test_empty_is_generation_0(self) -> None:
@@ -57,10 +68,20 @@ class ProviderIdTest(base.TestCase):
     def test_nonsense(self) -> None:
         for text in ('x', '-1', '1;from=', '1;from=a', '1;from=/b',
                      '1;from=a/', '1;other=a/b', '1;from=a/b;from=a/c',
-                     ';offer=a/b', '1;offer', '1;renewed=x', '1;renewed'):
+                     ';offer=a/b', '1;offer', '1;renewed=x', '1;renewed',
+                     '1;lost', '1;lost=', '1;lost=2', '1;lost=2-x',
+                     '1;lost=2-3-4', '1;lost=2-3,'):
             with self.subTest(text):
                 self.assertRaises(exceptions.CorruptRecord,
                                   ProviderId.parse, text)
+
+    def test_the_oldest_that_were_given_up_are_one(self) -> None:
+        found: Ranges = ()
+        for first in (2, 4, 6, 9):
+            found = and_lost(found, first, first)
+        self.assertEqual(((2, 4), (6, 6), (9, 9)), found)
+        self.assertEqual('10;lost=2-4,6-6,9-9', str(ProviderId(
+            10, lost=found)))
 
     def test_a_later_release_wrote_it(self) -> None:
         self.assertRaises(exceptions.LaterFormat, ProviderId.parse, 'v2;3')

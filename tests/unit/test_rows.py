@@ -264,12 +264,25 @@ class TakeBackTest(RowsTestCase):
         self.assertEqual([False, True, False],
                          [row.given_up(number) for number in (1, 2, 3)])
         row = self.store.offer(row, COPY, self.purpose)
-        self.assertEqual((2, 2), row.lost)
+        self.assertEqual(((2, 2),), row.lost)
         row = self.store.commit(row, OWNER, self.purpose, row.owner)
-        self.assertEqual((2, 2), self.row().lost)
+        self.assertEqual(((2, 2),), self.row().lost)
         row = self.store.take_back(row, self.before, None, 3)
-        self.assertEqual((2, 4), row.lost)
+        self.assertEqual(((2, 2), (4, 4)), row.lost)
+        self.assertFalse(row.given_up(3))
         self.assertEqual(row, self.row())
+
+    def test_it_stays_known_whatever_is_made_of_the_volume(self) -> None:
+        """Cinder copies the record into the row of what it migrates to."""
+        self.db.update(self.volume, status='creating',
+                       provider_id='3;lost=2-2')
+        row = self.row()
+        self.assertEqual('4;lost=2-2', self.store.create(row).provider_id)
+        self.db.update(self.volume, provider_id='3;lost=2-2')
+        begun = self.store.begin(row, COPY)
+        self.assertEqual(((2, 2),), begun.lost)
+        self.assertEqual('4;lost=2-2',
+                         self.store.bear(begun, None).provider_id)
 
     def test_what_it_hydrates_from_itself(self) -> None:
         row = self.store.take_back(self.lost, self.before, COPY, 1)

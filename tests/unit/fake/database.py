@@ -175,7 +175,8 @@ class Database:
         found = db_api.volume_attach(self.context, {
             'volume_id': volume_id, 'attach_status': 'reserved',
             'instance_uuid': 'd53ab99e-5ab0-4374-b9e8-34c0e03b1a1f',
-            **values})
+            # So the API writes it (``attachment_create``).
+            'connection_info': '{}', **values})
         return found['id']
 
     def update_attachment(self, attachment_id: str,

@@ -63,6 +63,19 @@ class ReturningTest(operators.OperatorTestCase):
         self.delete(clone)
         self.b.start()
         self.assert_kept(self.b, 'written on b')
+        self.forget()
+
+    def forget(self) -> None:
+        """An operator has seen what the node has, and misses nothing."""
+        lv, = (names.lv_uuid(name) for name in self.b.group.volumes
+               if name.startswith('volume-'))
+        assert lv
+        self.down.clear()
+        peers = self.c.process.world.peers
+        plan = peers.ask(self.b.name, messages.Forget(lv, ''))
+        peers.ask(self.b.name, messages.Forget(lv, plan.record))
+        self.cloud.settle()
+        self.assertEqual({}, self.b.group.volumes)
 
     def test_an_offer_was_open_when_its_node_was_lost(self) -> None:
         """The volume has the generation of that offer when it is taken back,
@@ -77,6 +90,7 @@ class ReturningTest(operators.OperatorTestCase):
                     self.cloud.settle()
                 self.b.start()
                 self.assert_kept(self.b, 'written on b')
+                self.forget()
 
     def offered_and_lost(self) -> None:
         attachment, path = self.relocated()
