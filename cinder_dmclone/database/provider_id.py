@@ -91,5 +91,6 @@ def and_lost(known: Ranges, first: int, last: int) -> Ranges:
     """What is given up if this is, too; few enough for a record."""
     found = (*known, (first, last))
     while len(found) > _RANGES:
-        found = ((found[0][0], found[1][1]), *found[2:])
+        oldest = [*found[0], *found[1]]
+        found = ((min(oldest), max(oldest)), *found[2:])
     return found

@@ -19,6 +19,7 @@ from cinder_dmclone import names
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile import observed
+from cinder_dmclone.reconcile import old_copy
 from cinder_dmclone.relocation import borrower
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import cut
@@ -104,11 +105,8 @@ def _discharge(world: World, decision: Decision, known: Facts) -> None:
 
 @performs(Action.BAR)
 def _bar(world: World, decision: Decision, known: Facts) -> None:
-    row, own = _row(known), known.stack.tags.own
-    assert own is not None
-    # Of its own generation it proves nothing of where the volume went.
-    past = known.stack.tags.past or lv_tags.PastTag(
-        own.generation, own.volume, row.node, row.lv)
+    past = old_copy.bar(known, _row(known))
+    assert past is not None
     for tag in decision.lent:
         lender.revoke_loan(world, known.stack, tag, past)
 
@@ -161,11 +159,11 @@ def rename(world: World, stack: state.Stack, row: rows.Row) -> None:
     The tag tells whose lock to take without the database, and which row is
     the LV's when it was deleted.
     """
-    own = stack.tags.own
+    own, past = stack.tags.own, stack.tags.past
     assert own is not None
-    tagging.write(world.host, stack.lv,
-                  add=[dataclasses.replace(own, volume=row.id)],
-                  remove=[own])
+    wanted = dataclasses.replace(own, volume=row.id)
+    tagging.write(world.host, stack.lv, add=[wanted], remove=[
+        tag for tag in (own, past) if tag and tag != wanted])
 
 
 @performs(Action.ASSEMBLE, settles=True)

@@ -34,7 +34,8 @@ def why_not(facts: Facts, mistaken: bool = False) -> str:
         return 'several volumes claim it'
     if own is None or stack.tags.copy or stack.tags.forgotten:
         return 'its tags do not say that it was ever a volume'
-    if stack.tags.past and stack.tags.past.volume == own.volume:
+    if stack.tags.past and stack.tags.past.generation > own.generation and (
+            stack.tags.past.volume == own.volume):
         return f'the volume has gone on from it, to {stack.tags.past.node}'
     if row is None or row.id != own.volume:
         return f'the database knows nothing of volume {own.volume}'

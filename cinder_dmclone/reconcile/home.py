@@ -48,6 +48,9 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
         return Decision(Action.ADOPT, 'the row names this LV the volume')
     if stack.tags.own.volume != row.id:
         return Decision(Action.RENAME, 'Cinder has exchanged the ids')
+    if stack.tags.past and not stack.tags.lent:
+        # Not later than the row: it was barred while that named another LV.
+        return Decision(Action.RENAME, 'the row names it again')
     lost = loans.to_lost_owner(stack, row)
     if lost:
         return Decision(Action.TAKE_BACK, 'the row names its lender again',

@@ -57,11 +57,11 @@ def outlived(facts: Facts, row: rows.Row, why: str) -> Decision:
     stack = facts.stack
     if stack.tags.only_snapshot or _went_on(facts, row):
         return Decision(Action.ERASE, why)
-    later = _is_later(facts, row) and bool(stack.tags.own)
+    barred = bar(facts, row)
     ended = tuple(tag for tag in stack.tags.lent
-                  if later or not _of_volume(tag, facts))
+                  if barred or not _of_volume(tag, facts))
     if ended:
-        return Decision(Action.BAR if later else Action.REVOKE,
+        return Decision(Action.BAR if barred else Action.REVOKE,
                         f'{ended[0].borrower} needs it no more', lent=ended)
     return Decision(
         Verdict.REPORT, 'others needed it, and where the volume went from it '
@@ -79,13 +79,14 @@ def _went_on(facts: Facts, row: rows.Row) -> bool:
     tags = facts.stack.tags
     left = [tag for tag in tags.lent if _of_volume(tag, facts)]
     last = tags.own or tags.copy
-    proven = tags.past and not (last
-                                and tags.past.generation <= last.generation)
-    if row.lv == facts.stack.lv or not (left or proven):
-        return False
+    past = tags.past if tags.past and not (
+        last and tags.past.generation <= last.generation) else None
     if last and row.given_up(last.generation):
         return any(_became(facts, tag) for tag in left)
-    return facts.foreign(row) or _is_later(facts, row)
+    if facts.foreign(row):
+        # Other drivers give a volume the name that its first LV has here.
+        return bool(past or left and row.lv != facts.stack.lv)
+    return bool(past or left) and _is_later(facts, row)
 
 
 def _is_later(facts: Facts, row: rows.Row) -> bool:
@@ -97,6 +98,19 @@ def _is_later(facts: Facts, row: rows.Row) -> bool:
     last = facts.stack.tags.own or facts.stack.tags.copy
     return row.lv != facts.stack.lv and (
         last is None or row.generation > last.generation)
+
+
+def bar(facts: Facts, row: rows.Row) -> lv_tags.PastTag | None:
+    """What keeps an LV from a front that is not the volume, if it is known.
+
+    Of the LV's own generation it proves nothing of where the volume went.
+    """
+    tags = facts.stack.tags
+    if tags.own is None or not (_is_later(facts, row) or (
+            facts.foreign(row) and row.lv != facts.stack.lv)):
+        return None
+    return tags.past or lv_tags.PastTag(
+        tags.own.generation, tags.own.volume, row.node, row.lv)
 
 
 def _became(facts: Facts, tag: lv_tags.LoanTag) -> bool:

@@ -75,8 +75,12 @@ def _was(stack: Stack, tag: lv_tags.LoanTag, row: rows.Row) -> bool:
             or stack.tags.own != lv_tags.OwnTag(tag.generation - 1, row.id)):
         return False
     if row.source and row.source.node != row.node:
-        # The row knows who has lent last.
-        return (tag.borrower, tag.generation) == (row.owner, row.generation)
+        # The row knows who has lent last. It was taken back there if it has
+        # a later generation than that LV had at first.
+        return tag.borrower == row.owner and (
+            tag.generation == row.generation or row.source.lv == stack.lv
+            and tag.generation + 1 < row.generation and all(map(
+                row.given_up, range(tag.generation + 1, row.generation))))
     return tag.generation <= row.generation
 
 

@@ -69,7 +69,7 @@ def _why_not(decision: Decision, known: observed.Facts) -> str:
         return stack.unreadable
     if row and row.unreadable:
         return row.unreadable
-    if row and not row.deleted and (
+    if row and not row.deleted and not known.foreign(row) and (
             row.generation < stack.tags.generation):
         return f'it may be newer than the volume: {decision.why}'
     if stack.tags.lent or pins.any_known(known):

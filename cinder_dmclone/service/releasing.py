@@ -19,6 +19,7 @@ from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.reconcile import loans
 from cinder_dmclone.reconcile import observed
+from cinder_dmclone.reconcile import old_copy
 from cinder_dmclone.reconcile import questions
 from cinder_dmclone.relocation import lender
 from cinder_dmclone.relocation import pins
@@ -83,7 +84,8 @@ def _lost(service: Service, known: observed.Facts) -> tuple[_Tag, ...]:
         reason = 'several volumes claim it'
     elif not (stack.tags.lent or stack.tags.snaps):
         reason = 'it is lent to nobody, and no snapshot'
-    elif row and not known.home and not (row.unreadable or row.deleted) and (
+    elif row and not (known.home or row.unreadable or row.deleted
+                      or known.foreign(row)) and (
             row.generation < stack.tags.generation):
         reason = ('it may be newer than the volume: the database may have '
                   'gone back in time')
@@ -186,10 +188,12 @@ def _snapshot(known: observed.Facts,
 def _went_on(known: observed.Facts, tag: lv_tags.LoanTag
              ) -> lv_tags.PastTag | None:
     """What keeps an LV from being taken for the volume that has left it."""
-    own = known.stack.tags.own
-    if known.home or own is None or tag.volume != own.volume:
+    own, row = known.stack.tags.own, known.row
+    if known.home or own is None:
         return None
-    return lv_tags.PastTag(tag.generation, tag.volume, tag.node, tag.lv)
+    if tag.volume == own.volume:
+        return lv_tags.PastTag(tag.generation, tag.volume, tag.node, tag.lv)
+    return old_copy.bar(known, row) if row and not row.unreadable else None
 
 
 def _told(service: Service, known: observed.Facts,

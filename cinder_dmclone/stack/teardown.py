@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 
 from cinder_dmclone import exceptions
@@ -53,12 +54,25 @@ def _dismantle(host: Host, stack: Stack) -> None:
         if stack.meta.devnum and not (host.own_meta_group or host.group.pool):
             # A new volume may be there next, and shows what it finds. Cinder
             # leaves zeros out when it restores a backup to one.
+            _unformat(host, stack)
             host.meta_group.zero(stack.meta.name)
         host.meta_group.remove(stack.meta.name)
         if host.own_meta_group:
             # The data LV may go next: metadata that a power cut brings back
             # without it would be a riddle to an operator.
             host.meta_group.flush()
+
+
+def _unformat(host: Host, stack: Stack) -> None:
+    """Say that the metadata of a copy tells nothing any more.
+
+    Zeros alone would say that it may have been written (``is_untouched``).
+    """
+    tag = stack.meta_tag
+    if stack.tags.copy and tag and tag.ready:
+        host.meta_group.retag(
+            names.meta_lv(stack.lv), remove=[lv_tags.print_tag(tag)],
+            add=[lv_tags.print_tag(dataclasses.replace(tag, ready=0))])
 
 
 def _disassemble(host: Host, stack: Stack,

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 
 from cinder_dmclone.database.attachment import Attachment
-from cinder_dmclone.database import rows
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
@@ -299,108 +297,6 @@ class LoansTest(test_decide.TestCase):
         rows_ = observed.Rows([living, deleted], A)
         self.assertEqual((deleted, False), observed.pick_row(
             found, A, rows_.of(found)))
-
-
-class OutlivedTest(test_decide.TestCase):
-    """The last loan to another volume has ended.
-
-    That it was lent says nothing of the volume that it was itself.
-    """
-
-    shown = {CZ: messages.Shown(LvState.COMPLETE, 6, SIZE, GROUP_C),
-             BY: messages.Shown(LvState.MISSING, group=GROUP_B)}
-    known = {'shown': shown, 'borrowers': {OTHER: dataclasses.replace(
-        HYDRATING_Z, provider_id='6')}}
-
-    def assert_kept(self, node: NodeName, row: rows.Row, *tags: lv_tags.Tag,
-                    step: Action = Action.REVOKE, **known: typing.Any
-                    ) -> None:
-        """It is reported, when what was lent is forgotten."""
-        known = known or self.known
-        self.assertIs(step, self.step(
-            node, row, stack(X, LENT_Z, *tags), **known))
-        self.assertIn(LENT_Z, self.decision.lent)
-        barred = [lv_tags.PastTag(tag.generation, tag.volume, A, Z)
-                  for tag in tags if isinstance(tag, lv_tags.OwnTag)]
-        self.assertIs(Verdict.REPORT, self.step(
-            node, row, stack(X, *(
-                (*(tag for tag in tags if tag not in self.decision.lent),
-                 *barred) if step is Action.BAR else tags)), **known))
-
-    def test_the_row_names_another_node(self) -> None:
-        """The host was changed in the row, or in cinder.conf."""
-        for row in (AT_A, dataclasses.replace(AT_A, deleted=True)):
-            self.assert_kept(CZ.node, row, OWN_X)
-
-    def test_the_row_differs_by_the_name_of_the_backend(self) -> None:
-        """It is no volume of another one, nor was the offer carried out."""
-        row = dataclasses.replace(AT_A, host='a@new#p')
-        self.assert_kept(A, row, OWN_X, LENT_Y)
-        copy = dataclasses.replace(HYDRATING, host='b@new#p')
-        self.assertIs(Verdict.REPORT, self.step(B, copy,
-                                                stack(Y, COPY_Y, FROM_X)))
-        front = names.front('a', X)
-        found = stack(X, OWN_X, LENT_Y, devices=devices(front, opened=True))
-        for host in ('a@new#p', 'c@x#p'):
-            self.assertNotIn(self.step(A, dataclasses.replace(
-                row, host=host), found), (Action.FENCE, Action.CONSUMERS))
-
-    def test_what_was_given_up(self) -> None:
-        gone = Location(NodeName('d@x'), X)
-        loan = lv_tags.LoanTag(3, VOLUME, gone.node, X, GROUP_C, 'iqn.d', SIZE)
-        for record in ('3;lost=2-2', '4;lost=2-2', '5;lost=1-4'):
-            row = dataclasses.replace(AT_A, name_id=Z, provider_id=record)
-            shown = {**self.shown, row.owner: messages.Shown(
-                LvState.COMPLETE, row.generation, SIZE, GROUP_C),
-                gone: messages.Shown(LvState.MISSING, group=GROUP_C)}
-            known = {**self.known, 'shown': shown}
-            self.assert_kept(B, row, test_decide.OWN_Y, loan, step=Action.BAR,
-                             **known)
-            past = lv_tags.PastTag(4, VOLUME, A, Z)
-            self.assertIs(Verdict.REPORT, self.step(B, row, stack(
-                X, test_decide.OWN_Y, past), **known))
-
-    def test_what_bars_its_front_stays(self) -> None:
-        """While others need it, and whatever was given up."""
-        loan = lv_tags.LoanTag(3, VOLUME, B, Y, GROUP_B, 'iqn.b', SIZE)
-        row = dataclasses.replace(AT_A, name_id=X, provider_id='6;lost=2-5')
-        hydrating = messages.Shown(LvState.HYDRATING, 6, SIZE, GROUP_C)
-        complete = messages.Shown(LvState.COMPLETE, 3, SIZE, GROUP_B)
-        self.assertIs(Action.DISCHARGE, self.step(
-            A, row, lending(stack(Z, test_decide.OWN_Y, loan, LENT_Z)),
-            shown={BY: complete, CZ: hydrating},
-            borrowers={OTHER: HYDRATING_Z}))
-        self.assertEqual((loan,), self.decision.lent)
-
-    def test_what_was_given_up_had_gone_on_before(self) -> None:
-        """What the volume was after that says so, and is given up, too."""
-        row = dataclasses.replace(AT_A, name_id=Z, provider_id='4;lost=2-3')
-        loan = lv_tags.LoanTag(3, VOLUME, CZ.node, Z, GROUP_C, 'iqn.c', SIZE)
-        self.assertIs(Action.ERASE, self.step(
-            B, dataclasses.replace(row, name_id=X), stack(
-                Y, test_decide.OWN_Y, loan), shown={CZ: messages.Shown(
-                    LvState.COMPLETE, 3, SIZE, GROUP_C)}))
-
-    def test_45_who_comes_back(self) -> None:
-        row = dataclasses.replace(AT_A, name_id=Y, provider_id='3')
-        for found in (row, dataclasses.replace(row, deleted=True)):
-            self.assert_kept(B, found, test_decide.OWN_Y, step=Action.BAR)
-
-    def test_an_offer_was_withdrawn_as_well(self) -> None:
-        self.assert_kept(CZ.node, AT_A, OWN_X, LENT_Y)
-
-    def test_12_it_has_lost_its_loan_to_the_volume(self) -> None:
-        self.assert_kept(A, HYDRATING, OWN_X, step=Action.BAR)
-
-    def test_it_goes_if_the_volume_has_gone_on(self) -> None:
-        past = lv_tags.PastTag(2, VOLUME, B, Y)
-        known = {**self.known, 'shown': {**self.shown, BY: COMPLETE}}
-        for tag in (LENT_Y, past):
-            for row in (AT_B, dataclasses.replace(AT_B, deleted=True),
-                        dataclasses.replace(AT_B, host='c@other#p',
-                                            provider_id=None)):
-                self.assertIs(Action.ERASE, self.step(
-                    A, row, stack(X, OWN_X, LENT_Z, tag), **known))
 
 
 class LostTest(test_decide.TestCase):

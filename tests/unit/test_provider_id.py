@@ -82,6 +82,9 @@ class ProviderIdTest(base.TestCase):
         self.assertEqual(((2, 4), (6, 6), (9, 9)), found)
         self.assertEqual('10;lost=2-4,6-6,9-9', str(ProviderId(
             10, lost=found)))
+        # The second time an older lender took it back.
+        self.assertEqual(((2, 4), (6, 6), (8, 8)), and_lost(
+            ((3, 3), (2, 4), (6, 6)), 8, 8))
 
     def test_a_later_release_wrote_it(self) -> None:
         self.assertRaises(exceptions.LaterFormat, ProviderId.parse, 'v2;3')

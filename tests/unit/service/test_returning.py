@@ -3,25 +3,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.reconcile import activation
 from cinder_dmclone.service import births
 from cinder_dmclone.service import volumes
+from cinder_dmclone.stack import inspect
 from tests.unit.fake import cloud
+from tests.unit.fake import ports
 from tests.unit.service import operators
 
 
 class ReturningTest(operators.OperatorTestCase):
     """A clone on c hydrates from the volume, and is deleted."""
 
-    hosts = ('a', 'b', 'c')
+    hosts = ('a', 'b', 'c', 'd')
 
     def setUp(self) -> None:
         super().setUp()
-        self.c, = self.others
+        self.c, self.d = self.others
+        self.by = self.c
 
     def clone(self) -> VolumeId:
         clone = VolumeId(str(uuid.uuid4()))
@@ -32,7 +37,7 @@ class ReturningTest(operators.OperatorTestCase):
         return clone
 
     def take_back(self) -> None:
-        peers = self.c.process.world.peers
+        peers = self.by.process.world.peers
         plan = peers.ask(self.a.name, messages.TakeBack(self.volume, ''))
         peers.ask(self.a.name, messages.TakeBack(self.volume, plan.record))
 
@@ -77,6 +82,51 @@ class ReturningTest(operators.OperatorTestCase):
         self.cloud.settle()
         self.assertEqual({}, self.b.group.volumes)
 
+    def test_its_loan_to_a_clone_that_is_lost_is_released(self) -> None:
+        """It gets no front at the next boot for all that."""
+        attachment, path = self.relocated()
+        self.b.process.loop.run_once(everything=True)
+        self.b.mapper.write(path, 0, 'written on b')
+        self.b.mapper.flush(path)
+        self.cloud.detach(self.volume, attachment, self.b)
+        clone = self.clone()
+        here = self.cloud.row(self.volume).lv
+        self.lose(self.b)
+        self.take_back()
+        self.cloud.settle()
+        self.lose(self.c)
+        self.cloud.db.destroy(clone)
+        self.down.discard(self.b.name)
+        self.b.start()
+        self.cloud.settle()
+        peers = self.a.process.world.peers
+        plan = peers.ask(self.b.name, messages.Release(here, ''))
+        peers.ask(self.b.name, messages.Release(here, plan.record))
+        self.assert_kept(self.b, 'written on b')
+        stack = inspect.refresh(self.b.process.world.host, here)
+        self.assertFalse(stack.tags.lent)
+        self.assertFalse(activation.decide(self.b.host, stack).make)
+
+    def test_taken_back_twice(self) -> None:
+        """The second time by the lender of the one that did it first."""
+        attachment, _ = self.relocated()
+        self.b.process.loop.run_once(everything=True)
+        self.cloud.detach(self.volume, attachment, self.b)
+        attachment, _ = self.cloud.attach(self.volume, self.c)
+        self.cloud.detach(self.volume, attachment, self.c)
+        lender = self.a
+        self.lose(self.c)
+        self.by, self.a = self.d, self.b
+        self.take_back()
+        self.b.process.loop.run_once(everything=True)
+        self.assertEqual(self.b.name, self.cloud.row(self.volume).node)
+        self.lose(self.b)
+        self.a = lender
+        self.take_back()
+        row = self.cloud.row(self.volume)
+        self.assertEqual((lender.name, 5, ((3, 3), (2, 4))),
+                         (row.node, row.generation, row.lost))
+
     def test_an_offer_was_open_when_its_node_was_lost(self) -> None:
         """The volume has the generation of that offer when it is taken back,
         and a later one when it has moved on since.
@@ -116,3 +166,41 @@ class ReturningTest(operators.OperatorTestCase):
         data = self.a.group.volumes[names.data_lv(self.lv)].read(0)
         self.delete(clone)
         self.assert_kept(self.a, data)
+
+
+class NobodyWroteTest(operators.OperatorTestCase):
+    """A copy that had become the volume when its node was lost."""
+
+    hosts = ('a', 'b', 'c')
+
+    def at_the_commit(self, call: ports.Call) -> None:
+        if call.node == self.a.name and call.method == 'commit':
+            self.b.kill()
+
+    def at_a_removal(self, call: ports.Call) -> None:
+        if (call.node, call.method) == (self.b.name, 'remove') and (
+                str(call.arguments[0]).startswith('dmclone-meta-')):
+            self.killed.append(call)
+            self.cloud.before = lambda call: None
+            self.b.kill()
+
+    def test_it_goes_though_its_service_was_killed_once_more(self) -> None:
+        """Its metadata were overwritten by then."""
+        self.killed: list[ports.Call] = []
+        self.cloud.before = self.at_the_commit
+        self.relocated()
+        self.lose(self.b)
+        peers = self.others[0].process.world.peers
+        plan = peers.ask(self.a.name, messages.TakeBack(self.volume, ''))
+        peers.ask(self.a.name, messages.TakeBack(self.volume, plan.record))
+        self.cloud.settle()
+        self.down.clear()
+        self.cloud.before = self.at_a_removal
+        with contextlib.suppress(ports.Killed):
+            self.b.start()
+            self.cloud.settle()
+        self.assertTrue(self.killed)
+        self.b.start()
+        self.cloud.settle()
+        self.assertEqual(({}, 0), (self.b.group.volumes,
+                                   self.b.process.loop.attention()))
