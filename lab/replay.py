@@ -272,7 +272,7 @@ class Volume:
         self._changed, self._local = False, local
         when = f'after {self.flushes} flushes'
         try:
-            self.bitmap = Bitmap.parse(self._metadata)
+            self.bitmap = self._arrived()
         except LabError as error:
             self.findings.append(f'{when}: {error}')
             return
@@ -282,6 +282,20 @@ class Volume:
                 self.bitmap.of(self._sectors), self._data, self._lender,
                 self._book.wanted))
             if (version := here if local or is_here else there) < wanted]
+
+    def _arrived(self) -> Bitmap:
+        """Which regions are there now.
+
+        When all were nobody needs to know any more: it is overwritten, and
+        removed.
+
+        :raises LabError: if the metadata is not whole
+        """
+        last = self.bitmap
+        begin = self._metadata[:_BLOCK]
+        if last and last.hydrated == last.regions and not any(begin):
+            return last
+        return Bitmap.parse(self._metadata)
 
     def largest(self, log: int, since: int) -> Entry:
         """The largest write to the areas since the log had a length."""

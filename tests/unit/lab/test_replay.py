@@ -228,6 +228,28 @@ class VolumeTest(unittest.TestCase):
         self.assertIn('block 1 of the metadata says 0',
                       self.replay().findings[0])
 
+    def overwritten(self, bits: int) -> replay.Volume:
+        """The metadata are when these regions were there."""
+        for region in range(8):
+            self.written.add(DATA.begin + region * REGION,
+                             self.content(region * REGION, REGION))
+        self.written.flush()
+        self.metadata(bits)
+        self.written.flush()
+        self.written.add(METADATA.begin, bytes(len(metadata(0))))
+        self.written.flush()
+        return self.replay()
+
+    def test_it_is_overwritten_when_all_is_there(self) -> None:
+        volume = self.overwritten((1 << 8) - 1)
+        self.assertEqual([], volume.findings)
+        self.assertTrue(volume.bitmap and volume.bitmap.hydrated == 8)
+
+    def test_it_is_overwritten_before(self) -> None:
+        volume = self.overwritten((1 << 7) - 1)
+        self.assertEqual(['after 2 flushes: no superblock: 0'],
+                         volume.findings)
+
     def test_a_write_that_is_left_out(self) -> None:
         self.arrive(put=True)
         self.assertEqual([], self.replay().findings)
