@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from cinder_dmclone.database import rows
 from cinder_dmclone.database import volumes as volume_rows
 from cinder_dmclone.reconcile import decision
 from cinder_dmclone.reconcile import home
@@ -31,11 +30,3 @@ def _as_it_was(facts, row, decide=home.decide):
     found = decide(facts, row)
     return (decision.Decision(decision.Verdict.REST)
             if found.step is decision.Action.RENAME else found)
-
-
-@bug('what is exchanged for a volume begins anew', (rows.Row, 'reached'),
-     where='story/exchange past',
-     also=((observed.Facts, 'unrecorded', False),))
-@property
-def _anew(row):
-    return 0

@@ -278,9 +278,6 @@ BASE = {
                                'wait 300, attach a, fill, wait 3, detach'),
     'exchange lent': base('migrate b, birth a, part a b, exchange c, '
                           'attach b, wait 3, detach'),
-    'exchange past': base('migrate b, birth a, part a b, migrate c, '
-                          'wait 20, exchange a, wait 60, power b, wait 30, '
-                          'attach c, wait 3, detach'),
     'exchange snap': base('snap, unsnap, exchange b, snap, attach a, fill, '
                           'wait 30, detach, unsnap'),
     'forget': base('stray a, attach b, part a b, stray b, forget_all a, '
