@@ -76,15 +76,15 @@ class ProviderId:
             found[key] = value
         source, offer = (Location.parse(found[key]) if key in found else None
                          for key in ('from', 'offer'))
-        lost = [one.split('-') for one in found.get('lost', '').split(',')]
-        if 'lost' not in found:
-            lost = []
-        elif any(len(one) != 2 for one in lost):
-            raise exceptions.CorruptRecord(record=text, reason='lost')
         return cls(generation, source, offer,
-                   record.number(text, found.get('renewed', '0')), tuple(
-                       (record.number(text, first), record.number(text, last))
-                       for first, last in lost))
+                   record.number(text, found.get('renewed', '0')),
+                   tuple(_range(text, one) for one in found['lost'].split(','))
+                   if 'lost' in found else ())
+
+
+def _range(text: str, field: str) -> tuple[int, int]:
+    first, _, last = field.partition('-')
+    return record.number(text, first), record.number(text, last)
 
 
 def and_lost(known: Ranges, first: int, last: int) -> Ranges:

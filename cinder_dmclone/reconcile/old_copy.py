@@ -37,8 +37,7 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     stale = None
     if writers and facts.here == row.source and facts.goes_on_here:
         stale = Decision(Verdict.WAIT, f'{row.owner} leads them over')
-    elif writers and (_is_later(facts, row) or row.lv != stack.lv
-                      and facts.foreign(row)):
+    elif writers and _has_left(facts, row):
         stale = stale_writers(stack, row, writers)
     if stale and stale.step is not Verdict.WAIT:
         return stale
@@ -100,14 +99,19 @@ def _is_later(facts: Facts, row: rows.Row) -> bool:
         last is None or row.generation > last.generation)
 
 
+def _has_left(facts: Facts, row: rows.Row) -> bool:
+    """Whether the volume is another LV, here or of another backend."""
+    return _is_later(facts, row) or (
+        facts.foreign(row) and row.lv != facts.stack.lv)
+
+
 def bar(facts: Facts, row: rows.Row) -> lv_tags.PastTag | None:
     """What keeps an LV from a front that is not the volume, if it is known.
 
     Of the LV's own generation it proves nothing of where the volume went.
     """
     tags = facts.stack.tags
-    if tags.own is None or not (_is_later(facts, row) or (
-            facts.foreign(row) and row.lv != facts.stack.lv)):
+    if tags.own is None or not _has_left(facts, row):
         return None
     return tags.past or lv_tags.PastTag(
         tags.own.generation, tags.own.volume, row.node, row.lv)

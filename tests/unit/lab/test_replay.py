@@ -132,6 +132,18 @@ class VolumeTest(unittest.TestCase):
     def lender(self) -> bytes:
         return b''.join(self.content(sector, 1) for sector in self.sectors)
 
+    def overwritten(self, bits: int) -> replay.Volume:
+        """The metadata are when these regions were there."""
+        for region in range(8):
+            self.written.add(DATA.begin + region * REGION,
+                             self.content(region * REGION, REGION))
+        self.written.flush()
+        self.metadata(bits)
+        self.written.flush()
+        self.written.add(METADATA.begin, bytes(len(metadata(0))))
+        self.written.flush()
+        return self.replay()
+
     def replay(self, lender: bytes | None = None,
                local: int = 1 << 30,
                omit: bool = False) -> replay.Volume:
@@ -227,18 +239,6 @@ class VolumeTest(unittest.TestCase):
         self.written.flush()
         self.assertIn('block 1 of the metadata says 0',
                       self.replay().findings[0])
-
-    def overwritten(self, bits: int) -> replay.Volume:
-        """The metadata are when these regions were there."""
-        for region in range(8):
-            self.written.add(DATA.begin + region * REGION,
-                             self.content(region * REGION, REGION))
-        self.written.flush()
-        self.metadata(bits)
-        self.written.flush()
-        self.written.add(METADATA.begin, bytes(len(metadata(0))))
-        self.written.flush()
-        return self.replay()
 
     def test_it_is_overwritten_when_all_is_there(self) -> None:
         volume = self.overwritten((1 << 8) - 1)

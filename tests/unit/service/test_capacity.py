@@ -8,6 +8,7 @@ import logging
 import typing
 from unittest import mock
 
+from cinder_dmclone import exceptions
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
 from cinder_dmclone.service import capacity
@@ -70,8 +71,16 @@ class PoolTest(base.CloudTestCase):
         logging.disable(logging.NOTSET)
         with self.assertLogs(capacity.__name__, logging.ERROR):
             self.assertEqual('down', self.said(stats)['backend_state'])
+        self.assert_busy(stats, 'down')
         self.a.group.lost = False
         self.assertEqual('up', self.said(stats)['backend_state'])
+        self.assert_busy(stats, 'up')
+
+    def assert_busy(self, stats: capacity.Stats, state: str) -> None:
+        """That LVM does not answer in time tells nothing new."""
+        with mock.patch.object(self.a.group, 'report', side_effect=(
+                exceptions.CommandTimeout(command='lvm', seconds=30))):
+            self.assertEqual(state, self.said(stats)['backend_state'])
 
     def test_a_volume_that_moves(self) -> None:
         self.assertEqual((0, 0, 0), self.counts(self.a))

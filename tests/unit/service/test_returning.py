@@ -28,6 +28,14 @@ class ReturningTest(operators.OperatorTestCase):
         self.c, self.d = self.others
         self.by = self.c
 
+    def written(self) -> str:
+        """The attachment of a server that has written on b."""
+        attachment, path = self.relocated()
+        self.b.process.loop.run_once(everything=True)
+        self.b.mapper.write(path, 0, 'written on b')
+        self.b.mapper.flush(path)
+        return attachment
+
     def clone(self) -> VolumeId:
         clone = VolumeId(str(uuid.uuid4()))
         self.cloud.db.volume(clone, f'{self.c.name}#{cloud.POOL}',
@@ -57,11 +65,7 @@ class ReturningTest(operators.OperatorTestCase):
 
     def test_on_a_node_that_was_lost(self) -> None:
         """Its volume was taken back by the lender meanwhile."""
-        attachment, path = self.relocated()
-        self.b.process.loop.run_once(everything=True)
-        self.b.mapper.write(path, 0, 'written on b')
-        self.b.mapper.flush(path)
-        self.cloud.detach(self.volume, attachment, self.b)
+        self.cloud.detach(self.volume, self.written(), self.b)
         clone = self.clone()
         self.lose(self.b)
         self.take_back()
@@ -84,11 +88,7 @@ class ReturningTest(operators.OperatorTestCase):
 
     def test_its_loan_to_a_clone_that_is_lost_is_released(self) -> None:
         """It gets no front at the next boot for all that."""
-        attachment, path = self.relocated()
-        self.b.process.loop.run_once(everything=True)
-        self.b.mapper.write(path, 0, 'written on b')
-        self.b.mapper.flush(path)
-        self.cloud.detach(self.volume, attachment, self.b)
+        self.cloud.detach(self.volume, self.written(), self.b)
         clone = self.clone()
         here = self.cloud.row(self.volume).lv
         self.lose(self.b)
@@ -136,17 +136,14 @@ class ReturningTest(operators.OperatorTestCase):
                 self.setUp()
                 self.offered_and_lost()
                 if moves:
-                    _, path = self.cloud.attach(self.volume, self.c)
+                    self.cloud.attach(self.volume, self.c)
                     self.cloud.settle()
                 self.b.start()
                 self.assert_kept(self.b, 'written on b')
                 self.forget()
 
     def offered_and_lost(self) -> None:
-        attachment, path = self.relocated()
-        self.b.process.loop.run_once(everything=True)
-        self.b.mapper.write(path, 0, 'written on b')
-        self.b.mapper.flush(path)
+        attachment = self.written()
         moving = self.cloud.db.attachment(self.volume)
         self.cloud.connect(self.volume, moving, self.c)
         row = self.cloud.row(self.volume)
