@@ -109,6 +109,8 @@ def _bar(world: World, decision: Decision, known: Facts) -> None:
     assert past is not None
     for tag in decision.lent:
         lender.revoke_loan(world, known.stack, tag, past)
+    if not decision.lent:
+        tagging.write(world.host, known.stack.lv, add=[past])
 
 
 @performs(Action.RULE_OUT, settles=True)

@@ -147,10 +147,7 @@ def _deleted(facts: Facts, row: rows.Row) -> Decision:
         return needed
     if facts.here in row.places or not facts.stack.tags.own:
         return Decision(Action.ERASE, 'the volume was deleted')
-    if facts.stack.tags.bars_front:
-        return old_copy.outlived(facts, row, 'the volume was deleted')
-    return Decision(Verdict.REPORT, 'a deleted volume that was last owned by '
-                    f'{row.owner} left this LV, which claims to own it')
+    return old_copy.outlived(facts, row, 'the volume was deleted')
 
 
 def _elsewhere(facts: Facts, row: rows.Row) -> Decision:
@@ -166,7 +163,5 @@ def _elsewhere(facts: Facts, row: rows.Row) -> Decision:
             stale = old_copy.stale_writers(stack, row, writers)
             if stale.step is not Verdict.WAIT:
                 return stale
-        return Decision(
-            Verdict.REPORT, f'the LV claims to be the volume, the row says '
-            f'{row.owner}; it is kept without a front')
+        return old_copy.outlived(facts, row, 'nobody needs it')
     return Decision(Verdict.REPORT, f'unknown LV of a volume of {row.owner}')

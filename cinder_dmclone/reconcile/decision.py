@@ -39,7 +39,7 @@ class Action(enum.Enum):
     WITHDRAW = 'take the offer back'
     REVOKE = 'forget a loan that has ended, or never came to be'
     DISCHARGE = 'write down where the volume went, in place of its loan'
-    BAR = 'bar the front of what is no volume, in place of its loans'
+    BAR = 'let what is not the volume have no front, also without a database'
     RULE_OUT = 'make sure that a snapshot was never made'
     UNPIN = 'forget a snapshot'
     STAY = 'take back that a snapshot moves'

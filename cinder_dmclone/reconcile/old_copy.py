@@ -41,8 +41,11 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
         stale = stale_writers(stack, row, writers)
     if stale and stale.step is not Verdict.WAIT:
         return stale
-    return kept(facts, row) or stale or outlived(
-        facts, row, 'nobody needs it any more')
+    needed = kept(facts, row)
+    if needed:
+        return needed
+    found = outlived(facts, row, 'nobody needs it any more')
+    return stale if stale and found.step is not Verdict.REPORT else found
 
 
 def outlived(facts: Facts, row: rows.Row, why: str) -> Decision:
@@ -53,18 +56,30 @@ def outlived(facts: Facts, row: rows.Row, why: str) -> Decision:
 
     :param why: it may go, if it is not the volume itself
     """
-    stack = facts.stack
-    if stack.tags.only_snapshot or _went_on(facts, row):
+    tags = facts.stack.tags
+    if tags.only_snapshot or _went_on(facts, row):
         return Decision(Action.ERASE, why)
     barred = bar(facts, row)
-    ended = tuple(tag for tag in stack.tags.lent
+    ended = tuple(tag for tag in tags.lent
                   if barred or not _of_volume(tag, facts))
     if ended:
         return Decision(Action.BAR if barred else Action.REVOKE,
                         f'{ended[0].borrower} needs it no more', lent=ended)
-    return Decision(
-        Verdict.REPORT, 'others needed it, and where the volume went from it '
-        f'is not known; the row says {row.owner}')
+    if not tags.bars_front and _is_later(facts, row):
+        return Decision(Action.BAR, f'the row says {row.owner}')
+    return Decision(Verdict.REPORT, _doubt(facts, row))
+
+
+def _doubt(facts: Facts, row: rows.Row) -> str:
+    tags = facts.stack.tags
+    if not tags.own or tags.lent or tags.snaps:
+        return ('others needed it, and where the volume went from it is not '
+                f'known; the row says {row.owner}')
+    if row.deleted:
+        return (f'a deleted volume that was last owned by {row.owner} left '
+                'this LV, which claims to own it')
+    return (f'the LV claims to be the volume, the row says {row.owner}; it is '
+            'kept without a front')
 
 
 def _went_on(facts: Facts, row: rows.Row) -> bool:

@@ -253,7 +253,7 @@ class DecideTest(TestCase):
 
     def test_12_tag_rolled_back(self) -> None:
         """H11: no front comes up on what the row calls a stale copy."""
-        self.assertIs(Verdict.REPORT, self.step(A, HYDRATING, stack(X, OWN_X)))
+        self.assertIs(Action.BAR, self.step(A, HYDRATING, stack(X, OWN_X)))
         self.assertEqual(frozenset(), self.decision.make)
 
     def test_13_released_on_proof(self) -> None:

@@ -325,7 +325,7 @@ class LostTest(test_decide.TestCase):
     def test_45_who_comes_back(self) -> None:
         front = names.front('b', Y)
         mine = (test_decide.OWN_Y, FROM_X)
-        self.assertIs(Verdict.REPORT, self.step(B, self.row, stack(Y, *mine)))
+        self.assertIs(Action.BAR, self.step(B, self.row, stack(Y, *mine)))
         for opened, step in ((False, Action.CONSUMERS), (True, Action.FENCE)):
             found = stack(Y, *mine, devices=devices(front, opened=opened))
             self.assertIs(step, self.step(B, self.row, found))

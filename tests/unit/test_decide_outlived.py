@@ -7,6 +7,7 @@ import dataclasses
 import typing
 
 from cinder_dmclone.database import rows
+from cinder_dmclone.host.dm import table
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
@@ -18,6 +19,7 @@ from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.stack import lv_tags
+from cinder_dmclone import units
 from tests.unit import test_decide
 from tests.unit.test_decide import A
 from tests.unit.test_decide import AT_A
@@ -154,6 +156,32 @@ class OutlivedTest(test_decide.TestCase):
         row = dataclasses.replace(AT_A, name_id=Y, provider_id='3')
         for found in (row, dataclasses.replace(row, deleted=True)):
             self.assert_kept(B, found, test_decide.OWN_Y, step=Action.BAR)
+
+    def test_45_who_comes_back_and_lent_nothing(self) -> None:
+        """A boot without the database must not make it the volume again."""
+        row = dataclasses.replace(AT_A, provider_id='3')
+        gone = dataclasses.replace(row, deleted=True)
+        past = lv_tags.PastTag(2, VOLUME, A, X)
+        front = {name: dataclasses.replace(found, table=table.Table.single(
+            units.Sectors(8), table.Error())) for name, found in devices(
+                names.front('b', Y), opened=True).items()}
+        for found, text in ((row, 'claims to be the volume, the row says'),
+                            (gone, 'left this LV, which claims to own it')):
+            for held in (devices(), front):
+                self.assertIs(Action.BAR, self.step(B, found, stack(
+                    Y, test_decide.OWN_Y, devices=held)))
+                self.assertEqual((), self.decision.lent)
+                self.assertIs(Verdict.REPORT, self.step(B, found, stack(
+                    Y, test_decide.OWN_Y, past, devices=held)))
+                self.assertIn(text, self.decision.why)
+
+    def test_a_row_that_is_not_later_bars_nothing(self) -> None:
+        """It may be that of a restored database, or wrong."""
+        for row in (dataclasses.replace(AT_A, provider_id='2'),
+                    dataclasses.replace(AT_A, host='c@other#p'),
+                    dataclasses.replace(AT_A, name_id=Y, provider_id='3')):
+            self.assertIs(Verdict.REPORT, self.step(B, row, stack(
+                Y, test_decide.OWN_Y)))
 
     def test_an_offer_was_withdrawn_as_well(self) -> None:
         self.assert_kept(CZ.node, AT_A, OWN_X, LENT_Y)

@@ -76,6 +76,16 @@ class ForgetTest(operators.OperatorTestCase):
         self.cloud.db.volume(VolumeId(STRAY), f'{self.b.name}#pool',
                              status='available', provider_id='5',
                              _name_id=self.lv)
+        self.a.kill()
+        self.a.start()
+        self.cloud.settle()
+        self.a.lose_power()
+        with mock.patch.object(type(self.a.process.loop), 'run_once'):
+            self.a.start()
+        # At boot alone it got no front.
+        self.assertEqual({}, {
+            name: found for name, found in self.a.mapper.mapped.items()
+            if STRAY in name})
         plan = self.ask()
         self.assertIn('the LV claims to be the volume', plan.does)
         self.ask(record=plan.record)
