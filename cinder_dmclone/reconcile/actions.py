@@ -178,10 +178,10 @@ def _reconnect(world: World, decision: Decision, known: Facts) -> None:
     # Where the server is, or will be: there I/O waits, elsewhere it fails.
     stack = known.stack
     queue = known.left_behind or not stack.served_only and (
-        known.home or bool(stack.tags.copy))
+        known.row is None or known.home or bool(stack.tags.copy))
     if not clones.reconnect(world.host, stack, queue):
         raise exceptions.RetryLater(
-            volume=_row(known).id, node=world.settings.node,
+            volume=stack.volume, node=world.settings.node,
             reason='the lender cannot be reached')
 
 

@@ -216,15 +216,21 @@ def _log_in(world: World, each: _Each) -> None:
     end = world.clock.monotonic() + LOGINS_SECONDS
     lenders: dict[str, _Borrowed] = collections.defaultdict(list)
     for _, stack in _readers(inspect.collect(world.host, patient=True)):
-        assert stack.tags.source is not None
-        lenders[stack.tags.source.portal].append(stack)
+        lenders[_portal(stack)].append(stack)
 
     def log_in(borrowed: _Borrowed) -> None:
         """A lender that is down, or boots itself, is tried once."""
         for stack in borrowed:
-            if world.clock.monotonic() > end or not _reconnect(world, stack):
+            if world.clock.monotonic() > end or (
+                    not _reconnect(world, stack)
+                    and world.host.initiator.silent(_portal(stack))):
                 return
     each(log_in, lenders.values())
+
+
+def _portal(stack: state.Stack) -> str:
+    assert stack.tags.source is not None
+    return stack.tags.source.portal
 
 
 def _reconnect(world: World, stack: state.Stack) -> bool:

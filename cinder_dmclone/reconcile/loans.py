@@ -97,7 +97,7 @@ def _without_borrower(facts: Facts, tag: lv_tags.LoanTag, doubt: str,
         return _kept(doubt)
     if row.deleted or elsewhere(facts, row):
         return None
-    if row.offer == tag.borrower:
+    if row.offer == tag.borrower and not _failed(row, same_group):
         return Decision(Verdict.WAIT, f'{tag.borrower} is being made')
     if row.owner == tag.borrower:
         return _kept(doubt)
@@ -113,8 +113,20 @@ def _without_borrower(facts: Facts, tag: lv_tags.LoanTag, doubt: str,
         return decision.show(row.owner)
     if owner.state in _HYDRATES:
         return Decision(Verdict.WAIT, f'{row.owner} hydrates')
-    left = _doubt(row.owner, row.generation, tag.size, None, owner)
+    # It may be smaller than what was lent, which may have been larger than it
+    # had to be: its size is that of its row.
+    left = _doubt(row.owner, row.generation, units.Bytes(0), None, owner)
     return _kept(left) if left else None
+
+
+def _failed(row: rows.Row, same_group: bool) -> bool:
+    """Whether a volume that was to be made never will be.
+
+    Cinder gives up one whose cinder-volume was killed (``_do_cleanup`` of
+    cinder/volume/manager.py), and nothing is born then (``rows.Birth``).
+    """
+    return (same_group and row.generation == 0
+            and row.status not in rows.BEING_MADE)
 
 
 def _without_snapshot(row: SnapshotRow, tag: lv_tags.LoanTag,

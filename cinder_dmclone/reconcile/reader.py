@@ -13,6 +13,7 @@ from cinder_dmclone.location import SnapshotId
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import offers
+from cinder_dmclone.reconcile import paths
 from cinder_dmclone.reconcile import views
 from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import inspect
@@ -78,12 +79,10 @@ class Reader:
         node = self._world.settings.node
         row, rivals = observed.pick_row(stack, node, found.of(stack))
         now = self._world.clock.monotonic()
-        source = stack.tags.source
-        lender = stack_of(source.lv) if source and source.local else None
         snapshots = found.snapshots(stack)
         return observed.Facts(
             node, stack, row, rivals, borrowers=found.borrowers(stack),
-            lender=lender, snapshots=snapshots,
+            lender=paths.lender(stack, stack_of), snapshots=snapshots,
             forgotten=self._views.forgotten(stack, row, snapshots, now),
             overdue=self._offers.overdue(stack.lv, row, now),
             standing=self._offers.standing(stack.lv, row, now),

@@ -30,6 +30,7 @@ from cinder_dmclone.reconcile import erasures
 from cinder_dmclone.reconcile import hindrances
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import pace
+from cinder_dmclone.reconcile import paths
 from cinder_dmclone.reconcile import questions
 from cinder_dmclone.reconcile import reader
 from cinder_dmclone.reconcile import schedule
@@ -53,9 +54,6 @@ MAX_STEPS = 20
 # What only people change needs no frequent look.
 _PATIENT = (Verdict.WATCH, Verdict.REPORT)
 
-# What needed a look needs none any more. A step that failed says nothing.
-_EXPLAINED = (Verdict.REST, Verdict.WAIT, Verdict.WATCH)
-
 
 class Reconciler:
     """The steps, and the thread that takes them.
@@ -72,8 +70,7 @@ class Reconciler:
                                         spawn)
         self._wake = threading.Condition()
         self._schedule = schedule.Schedule()
-        self._reported: dict[str, str] = {}
-        self._hindrances = hindrances.Hindrances()
+        self._told = hindrances.Told(world.settings.node)
         self._missing = hindrances.MissingDisks()
         self._turns = turns.Turns(world.host.initiator, world.clock)
         # What was in flight at the last look.
@@ -124,7 +121,7 @@ class Reconciler:
 
     def attention(self) -> int:
         """How many LVs were reported, and are as they were."""
-        return len(self._reported)
+        return len(self._told.reported)
 
     def enqueue_all(self) -> None:
         """Look at everything in flight as soon as possible."""
@@ -180,9 +177,7 @@ class Reconciler:
         collected = inspect.collect(world.host, patient=True)
         self._pace.follow(collected.values())
         self._missing.look(collected)
-        for lv in list(self._reported):
-            if lv not in collected:
-                self._reported.pop(lv, None)
+        self._told.forget_others(collected)
         with self._wake:
             self._seen = {lv: stack for lv, stack in collected.items()
                           if stack.in_flight}
@@ -196,7 +191,13 @@ class Reconciler:
                     # What called for a look may have come after the last one.
                     self._schedule.enqueue_after(lv)
                 del enqueued[lv]
-        self._hand_out(self._decide_all(enqueued, collected), enqueued, now)
+        try:
+            decisions = self._decide_all(enqueued, collected)
+        except exceptions.DatabaseAway:
+            self._hand_out(paths.decide_all(enqueued, collected), enqueued,
+                           now)
+            raise
+        self._hand_out(decisions, enqueued, now)
 
     def _hand_out(self, decisions: dict[LvUuid, Decision],
                   stacks: dict[LvUuid, state.Stack], now: float) -> None:
@@ -210,7 +211,7 @@ class Reconciler:
                 self._plan(Decision(Verdict.WAIT), stacks[lv], now)
                 continue
             if isinstance(decision.step, Verdict):
-                self._tell(lv, decision)
+                self._told.tell(lv, decision)
                 self._plan(decision, stacks[lv], now)
                 continue
             with self._wake:
@@ -253,7 +254,7 @@ class Reconciler:
              began: float) -> None:
         with self._wake:
             self._schedule.end(stack.lv, self._world.clock.monotonic())
-        self._tell(stack.lv, decision)
+        self._told.tell(stack.lv, decision)
         self._plan(decision, stack, began)
 
     def _plan(self, decision: Decision, stack: state.Stack,
@@ -283,21 +284,6 @@ class Reconciler:
                 plan.wait(lv, seen, now, _first(stack))
             self._wake.notify()
 
-    def _tell(self, lv: LvUuid, decision: Decision) -> None:
-        """Tell an operator what an LV waits for, if that is new."""
-        if decision.hindrance:
-            self._hindrances.met(lv, decision.hindrance)
-        elif decision.step is not Verdict.RETRY:
-            self._hindrances.over(lv)
-        if decision.step in _EXPLAINED:
-            self._reported.pop(lv, None)
-        elif decision.step is Verdict.REPORT and (
-                self._reported.get(lv) != decision.why):
-            self._reported[lv] = decision.why
-            LOG.error('LV %(lv)s on %(node)s needs a look: %(why)s',
-                      {'lv': lv, 'node': self._world.settings.node,
-                       'why': decision.why})
-
     # -- steps under the lock -----------------------------------------------
 
     def _work(self, stack: state.Stack, lane: workers.Lane) -> tuple[
@@ -322,7 +308,7 @@ class Reconciler:
                 # Nothing here gets better by itself.
                 return Decision(Verdict.REPORT, error.msg), None
             except exceptions.DMCloneException as error:
-                self._hindrances.failed(lv, error)
+                self._told.failed(lv, error)
                 return Decision(Verdict.RETRY, error.msg), None
             if found != volume:
                 volume = found
@@ -351,7 +337,10 @@ class Reconciler:
             belongs: nothing was done without that lock, or in another lane
         """
         with self._world.locks.volume(volume, deadlines.LOCK_SECONDS):
-            decision, known = self._decide_now(lv, volume, answers)
+            try:
+                decision, known = self._decide_now(lv, volume, answers)
+            except exceptions.DatabaseAway as error:
+                decision, known = paths.without_rows(self._world, lv, error)
             found = known.row.id if known.row else volume
             belongs = workers.lane(decision, known.stack)
             taken = found == volume and belongs <= lane and isinstance(

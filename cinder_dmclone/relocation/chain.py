@@ -8,6 +8,8 @@ relocations, and quotas do not count old copies: the chain has to have an end.
 
 from __future__ import annotations
 
+import typing
+
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
@@ -35,20 +37,44 @@ def require_short(world: World, row: rows.Row, peer: NodeName) -> None:
             volume=row.id, node=world.settings.node, peer=peer,
             reason=f'its lender {row.source} is lost, and what has not '
             'arrived was given up: copy what can be read to another volume')
-    copies, older, most = 1, row.source, world.settings.max_copies
-    at = row.node
-    if older and older.node == peer:
+    most = world.settings.max_copies
+    if row.source and row.source.node == peer:
         most += 1
-    while older:
-        copies += older.node != at
-        at = older.node
+    copies = 1
+    for copy in _copies(world, row):
+        copies += copy
         if copies >= most:
             raise exceptions.CannotRelocate(
                 volume=row.id, node=world.settings.node, peer=peer,
                 reason=f'there are {copies} copies of it already, as many as '
                 'dmclone_max_copies allows: wait until the hydration has '
                 f'ended ({_progress(world, row)})')
-        older = _behind(world, older)
+
+
+def _copies(world: World, row: rows.Row) -> typing.Iterator[bool]:
+    """For each LV that the volume may need: whether it is one more copy."""
+    seen: set[Location] = set()
+    for older in _lenders(world, row):
+        at = row.node
+        while older and older not in seen:
+            seen.add(older)
+            yield older.node != at
+            at = older.node
+            older = _behind(world, older)
+
+
+def _lenders(world: World, row: rows.Row) -> typing.Iterator[Location | None]:
+    """What it hydrates from, and what it did before each revert here.
+
+    What it was then stays until it has hydrated.
+    """
+    if not row.source:
+        return
+    yield row.source
+    for stack in inspect.collect(world.host).values():
+        if any(tag.volume == row.id and not tag.read
+               for tag in stack.tags.lent):
+            yield stack.tags.hydrates_from
 
 
 def _behind(world: World, copy: Location) -> Location | None:

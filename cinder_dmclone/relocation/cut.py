@@ -122,12 +122,28 @@ def _require_possible(world: World, row: rows.Row, stack: Stack,
     if away:
         raise _cannot(world, row, f'its lender {away} is away: a server that '
                       'waits for it cannot be led over')
+    if not all(_flushed(world, stack, writer) for writer in writers):
+        raise _cannot(world, row, 'a server has it over iSCSI from a disk '
+                      'that keeps nothing back, so that its kernel flushes '
+                      'nothing, as a copy needs it. Detach it from the '
+                      'servers that are elsewhere, and try again')
     if len(_chain(world, stack)) > MOST_LINKS:
         raise _cannot(world, row, f'it has {MOST_LINKS} copies here that '
                       'have yet to hydrate')
     lender.require_openers(world, row, stack)
     if not at_once:
         room.require(world.host, world.host.group.report(), stack.data.size)
+
+
+def _flushed(world: World, stack: Stack, writer: names.DeviceName) -> bool:
+    """Whether those who write through a device flush what needs it.
+
+    An initiator asks once, when it logs in (``sd_read_cache_type`` in the
+    kernel's sd.c; LIO says what ``iblock_get_write_cache`` finds). A clone
+    has to be flushed: its metadata says what was written.
+    """
+    return writer.kind is not names.Kind.SERVE or (
+        world.host.dm.caches(stack.devices[writer].devnum))
 
 
 def lender_away(world: World, stack: Stack) -> NodeName | None:

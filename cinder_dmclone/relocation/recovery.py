@@ -79,8 +79,7 @@ def _was(stack: Stack, tag: lv_tags.LoanTag, row: rows.Row) -> bool:
         # a later generation than that LV had at first.
         return tag.borrower == row.owner and (
             tag.generation == row.generation or row.source.lv == stack.lv
-            and tag.generation + 1 < row.generation and all(map(
-                row.given_up, range(tag.generation + 1, row.generation))))
+            and tag.generation + 1 < row.generation)
     return tag.generation <= row.generation
 
 

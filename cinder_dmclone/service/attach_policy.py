@@ -7,6 +7,8 @@ import dataclasses
 import enum
 import typing
 
+from cinder.objects.fields import VolumeStatus
+
 from cinder_dmclone.database.attachment import Attachment
 from cinder_dmclone.database import rows
 from cinder_dmclone.location import host_of
@@ -63,7 +65,9 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     """
     asking = connector.get('host')
     waiting = _waiting(row, asking)
-    broken = row.status.startswith('error')
+    # Who connects while it is transferred would stay logged in.
+    broken = row.status.startswith('error') or (
+        row.status == VolumeStatus.AWAITING_TRANSFER)
     if waiting and not waiting.connected and row.being_migrated:
         return Placement(
             How.REFUSE, why=f'the attachment {waiting.id} waits for it, and '

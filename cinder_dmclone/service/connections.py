@@ -239,6 +239,8 @@ def _drop(service: Service, row: rows.Row, stack: state.Stack,
         initiator = (connector or {}).get('initiator')
         if connector is None or initiator:
             shared = exports.unexport(host, stack, initiator)
+    if connector is None:
+        exports.unview_elsewhere(host, stack, row.id)
     if connector is None or connector.get('host') == here:
         for front in stack.of_kind(names.Kind.FRONT):
             host.dm.remove(str(front))

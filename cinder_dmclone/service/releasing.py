@@ -7,6 +7,7 @@ does not know, or knows as another LV.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import typing
 
@@ -58,6 +59,7 @@ def release(service: Service, request: messages.Release) -> messages.Plan:
             for tag in lent:
                 # One that is past takes the place of one before it.
                 stack = inspect.refresh(service.host, request.lv)
+                known = dataclasses.replace(known, stack=stack)
                 lender.revoke_loan(service.world, stack, tag,
                                    _went_on(known, tag))
             for snap in snaps:

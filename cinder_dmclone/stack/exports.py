@@ -65,6 +65,10 @@ def _remote(host: Host, read_as: str, iqn: str,
     return {'driver_volume_type': 'iscsi', 'data': {
         'target_discovered': False, 'target_iqn': iqn,
         'target_portal': host.settings.portal, 'target_lun': 0,
+        # With lists os-brick discovers nothing. A discovery makes all node
+        # records of the portal anew, those of loans without their passwords.
+        'target_iqns': [iqn], 'target_portals': [host.settings.portal],
+        'target_luns': [0],
         'volume_id': read_as, 'discard': False,
         'auth_method': 'CHAP', 'auth_username': user,
         'auth_password': password}}
@@ -164,6 +168,13 @@ def unview(host: Host, stack: state.Stack, read_as: str,
     readers = stack.sessions_of(name)
     if name in stack.devices and readers <= {(initiator or '').lower()}:
         consumers.drop(host, stack, name)
+
+
+def unview_elsewhere(host: Host, stack: state.Stack, read_as: str) -> None:
+    """Let nobody elsewhere read a volume any more; idempotent."""
+    iqn = names.view_iqn(host.settings.target_prefix, stack.lv, read_as)
+    if iqn in stack.exports:
+        consumers.drop(host, stack, names.view(stack.lv, read_as))
 
 
 def export_loan(host: Host, stack: state.Stack, tag: lv_tags.LoanTag) -> None:

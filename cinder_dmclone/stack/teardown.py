@@ -51,7 +51,7 @@ def dismantle(host: Host, stack: Stack) -> None:
 def _dismantle(host: Host, stack: Stack) -> None:
     _disassemble(host, stack, host.initiator.logout)
     if stack.meta:
-        if stack.meta.devnum and not (host.own_meta_group or host.group.pool):
+        if stack.meta.devnum and not host.own_meta_group:
             # A new volume may be there next, and shows what it finds. Cinder
             # leaves zeros out when it restores a backup to one.
             _unformat(host, stack)
@@ -73,6 +73,7 @@ def _unformat(host: Host, stack: Stack) -> None:
         host.meta_group.retag(
             names.meta_lv(stack.lv), remove=[lv_tags.print_tag(tag)],
             add=[lv_tags.print_tag(dataclasses.replace(tag, ready=0))])
+        host.meta_group.flush()
 
 
 def _disassemble(host: Host, stack: Stack,

@@ -126,4 +126,4 @@ bug('an LV stays suspended whose LVM was killed', (state.Stack, 'suspended'),
     where='crash/thin snap used/answer/before/0')(False)
 
 bug('a pool stays suspended whose LVM was killed', (state.Stack, 'suspended'),
-    where='crash/thin extend/answer/before/0')(False)
+    where='crash/thin extend/answer/before/1')(False)

@@ -10,6 +10,7 @@ import uuid
 from oslo_serialization import jsonutils
 
 from cinder_dmclone.database import rows
+from cinder_dmclone import exceptions
 from cinder_dmclone.location import GroupUuid
 from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
@@ -37,6 +38,10 @@ class NoAnswer(Exception):
     """Whether it was done is not known."""
 
 
+class NothingDone(NoAnswer):
+    """The database is away: that is found out before anything is done."""
+
+
 def _patiently(what: typing.Callable[[control.Api, truth_module.Truth], None]
                ) -> typing.Callable[[control.Api, truth_module.Truth], None]:
     """Who gets no answer tries again."""
@@ -58,8 +63,12 @@ def give_up(api: control.Api, truth: truth_module.Truth) -> None:
     if row.deleted or row.source is None:
         raise api.refused('give up: it has all')
     plan = ask(api, row.node, messages.GiveUp(api.volume, ''))
-    truth.torn = row.owner, row.source
-    ask(api, row.node, messages.GiveUp(api.volume, plan.record))
+    before, truth.torn = truth.torn, (row.owner, row.source)
+    try:
+        ask(api, row.node, messages.GiveUp(api.volume, plan.record))
+    except NothingDone:
+        truth.torn = before
+        raise
 
 
 def make_stray(node: cloud_module.Node) -> LvUuid:
@@ -144,6 +153,9 @@ def ask(api: control.Api, node: NodeName,
     if not future.wait(TIMEOUT):
         raise NoAnswer(what)
     good, found = future.value
+    if isinstance(found, Exception) and isinstance(
+            found.__cause__, exceptions.DatabaseAway):
+        raise NothingDone(what)
     if not good:
         raise api.refused(f'{what}: {found}')
     return wire.unpack(request.answer, found)

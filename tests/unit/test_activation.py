@@ -84,9 +84,22 @@ class LendersTest(base.CloudTestCase):
 
         def reconnect(host: object, stack: state.Stack, queue: bool) -> None:
             asked.wait()
+            assert stack.tags.source
+            self.b.initiator.silent_.add(stack.tags.source.portal)
             raise exceptions.LoginFailed(iqn='iqn', portal='it', reason='off')
         self.activate(reconnect)
         self.assertFalse(asked.broken)
+
+    def test_one_that_cannot_be_read_does_not_stand_for_all(self) -> None:
+        """Its lender answers, and lends the other."""
+        tried = []
+
+        def reconnect(host: object, stack: state.Stack, queue: bool) -> None:
+            tried.append(stack.lv)
+            raise exceptions.SourceMismatch(
+                iqn='iqn', reason='it is another one')
+        self.activate(reconnect, ports.in_turn)
+        self.assertEqual(3, len(tried))
 
     def test_servers_wait_for_a_while_only(self) -> None:
         """Each login takes long."""

@@ -273,6 +273,31 @@ class LoansTest(test_decide.TestCase):
                                                    **borrowed, **known))
             self.assertEqual(places, set(self.decision.ask))
 
+    def test_a_volume_that_was_never_made(self) -> None:
+        """Cinder has given up what a service that died was making."""
+        row = dataclasses.replace(HYDRATING_Z, host='c@x#p', name_id=None,
+                                  provider_id=f'0;offer={CZ}')
+        tag = dataclasses.replace(LENT_Z, generation=1)
+        for status, group, step in (
+                ('creating', GROUP_C, Verdict.WAIT),
+                ('error', GROUP_C, Action.REVOKE),
+                # It may have been made, by disks that are gone.
+                ('error', GroupUuid('anew'), Verdict.WAIT)):
+            shown = {CZ: messages.Shown(LvState.MISSING, group=group)}
+            self.assertIs(step, self.step(
+                A, AT_A, lending(stack(X, OWN_X, tag)), shown=shown,
+                borrowers={OTHER: dataclasses.replace(row, status=status)}))
+
+    def test_a_volume_that_is_smaller_than_its_lv_was(self) -> None:
+        """It is complete, in the LV that its row names."""
+        home = Location(CZ.node, Y)
+        row = dataclasses.replace(HYDRATING_Z, name_id=Y, provider_id='7')
+        shown = {CZ: messages.Shown(LvState.MISSING, group=GROUP_C),
+                 home: messages.Shown(LvState.COMPLETE, 7, SIZE - 1, GROUP_C)}
+        self.assertIs(Action.REVOKE, self.step(
+            A, AT_A, lending(stack(X, OWN_X, LENT_Z)), shown=shown,
+            borrowers={OTHER: row}))
+
     # -- rows ---------------------------------------------------------------
 
     def test_a_row_of_another_backend_has_no_record(self) -> None:

@@ -69,8 +69,11 @@ class FormTest(ThinCase):
         self.assertEqual({('volume', '')}, self.form(self.a))
         self.assertEqual({('volume', storage.POOL), ('dmclone', '')},
                          self.form(self.b))
-        self.cloud.settle()
+        with mock.patch.object(self.b.group, 'zero') as zero:
+            self.cloud.settle()
         self.assertEqual({('volume', storage.POOL)}, self.form(self.b))
+        # A thick volume may be there next.
+        zero.assert_called_once()
 
     def test_a_new_volume(self) -> None:
         volume = self.cloud.create(self.b)

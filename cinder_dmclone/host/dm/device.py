@@ -204,6 +204,15 @@ class DeviceMapper:
             return 0  # it has just been removed
         return int(counts.split()[1])
 
+    @reads
+    def caches(self, devnum: str) -> bool:
+        """Whether the kernel flushes a device: it may keep what is written.
+
+        :raises OSError: if there is no such device
+        """
+        found = (SYSFS / devnum / 'queue/write_cache').read_text()
+        return found.strip() == 'write back'
+
     def flush(self, *paths: str) -> None:
         """Make what was written to devices durable, one after the other.
 

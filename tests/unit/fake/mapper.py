@@ -25,6 +25,7 @@ class Mapper:
     def __init__(self, node: cloud.Node) -> None:
         self._node = node
         self.mapped: dict[str, mapped.Mapped] = {}
+        self.caches: typing.Callable[[str], bool] = lambda devnum: True
 
     # -- the port -----------------------------------------------------------
 

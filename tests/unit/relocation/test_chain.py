@@ -7,6 +7,7 @@ import typing
 
 from cinder_dmclone import exceptions
 from cinder_dmclone import names
+from cinder_dmclone.reconcile import activation
 from cinder_dmclone.service import connections
 from cinder_dmclone import units
 from tests.unit import base
@@ -160,6 +161,28 @@ class ChainTest(base.CloudTestCase):
         self.assertTrue(waits.table.queues)
         self.a.start()
         self.assert_moved()
+
+    def test_the_middle_while_the_database_is_away(self) -> None:
+        """Nor does it then, and what it lends can be read when that may."""
+        self.move(self.b)
+        self.move(self.c)
+        self.a.lose_power()
+        self.cloud.lose_paths()
+        with self.cloud.db.away():
+            self.look_in_vain()
+            self.assertEqual({'b': False, 'c': True}, {
+                node.host: found.table.queues for node in (self.b, self.c)
+                for name, found in node.mapper.mapped.items()
+                if '-source-' in name})
+            self.a.up = True
+            activation.activate(self.a.make_process().world, ports.in_turn)
+            self.look_in_vain()
+            self.assert_data(self.c, self.path, self.data)
+
+    def look_in_vain(self) -> None:
+        for node in (self.b, self.c):
+            with self.assertRaises(exceptions.DatabaseAway):
+                node.process.loop.run_once(everything=True)
 
     def test_kill_of_any_service_at_any_change(self) -> None:
         total = self._disturbed(None)

@@ -92,6 +92,17 @@ class ForgetTest(operators.OperatorTestCase):
         self.cloud.settle()
         self.assertNotIn(names.data_lv(STRAY), self.a.group.volumes)
 
+    def test_its_row_names_another_backend(self) -> None:
+        """As Cinder may write it and move nothing (retype)."""
+        self.cloud.db.volume(VolumeId(STRAY), 'c@lvm#pool',
+                             status='available', provider_id='3')
+        with self.refused('it may be newer than the volume'):
+            self.ask()
+        self.cloud.db.update(VolumeId(STRAY), _name_id=self.volume)
+        self.ask(record=self.ask().record)
+        self.cloud.settle()
+        self.assertNotIn(names.data_lv(STRAY), self.a.group.volumes)
+
     def test_what_was_deleted_while_an_old_database_was_in_use(self) -> None:
         """The volume was this LV already, of which that knew nothing."""
         self.restore()

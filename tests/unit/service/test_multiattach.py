@@ -225,6 +225,18 @@ class TwoNodesTest(MultiattachTest):
         self.cloud.settle()
         self.assert_no_complaints()
 
+    def test_whose_kernel_flushes_nothing(self) -> None:
+        """What he writes to a copy that hydrates would not be durable."""
+        self.detach(self.first, self.a)
+        self.a.mapper.caches = lambda devnum: False
+        before = self.cloud.row(self.volume)
+        with self.assertRaisesRegex(exceptions.CannotCut,
+                                    'Detach it from the servers that are'):
+            self.cut()
+        self.assertEqual(before, self.cloud.row(self.volume))
+        self.detach(self.second, self.b)
+        self.cut()
+
     def test_two_servers_of_a_host_have_one_right(self) -> None:
         """Cinder says by whom a connection ends, and not which."""
         third, info = self.attach(THREE, self.b)

@@ -88,7 +88,7 @@ class NeverAdoptedTest(operators.OperatorTestCase):
         found = self.lost(0, 3)
         self.assertEqual('acknowledged',
                          self.b.group.volumes[found].durable[3])
-        problem, = self.b.process.loop._reported.values()
+        problem, = self.b.process.loop._told.reported.values()
         self.assertIn('it was written', problem)
 
     def test_a_server_that_is_still_there_is_cut_off(self) -> None:

@@ -212,6 +212,20 @@ class MovedOnTest(ReleaseTestCase):
         self.cloud.settle()
         self.assertEqual({}, self.a.group.volumes)
 
+    def test_another_loan_ends_with_that_of_the_volume(self) -> None:
+        """Where the volume went stays known, in whatever order."""
+        tag, = self.tags().lent
+        for generation in (1, 9):
+            self.a.group.retag(names.data_lv(self.lv), add=[
+                lv_tags.print_tag(lv_tags.LoanTag(
+                    generation, CLONE, self.b.name, LvUuid(CLONE), tag.group,
+                    tag.initiator, tag.size))])
+        with mock.patch.object(type(self.a.process.loop), 'run_once'):
+            self.release()
+        self.assertEqual(
+            ((), lv_tags.PastTag(2, self.volume, tag.node, tag.lv)),
+            (self.tags().lent, self.tags().past))
+
     def test_the_row_was_purged(self) -> None:
         """Then it can be forgotten, which was refused before."""
         with mock.patch.object(volumes.RowStore, 'find', return_value=[]):

@@ -21,11 +21,11 @@ from tests.unit.service import operators
 class ReturningTest(operators.OperatorTestCase):
     """A clone on c hydrates from the volume, and is deleted."""
 
-    hosts = ('a', 'b', 'c', 'd')
+    hosts = ('a', 'b', 'c', 'd', 'e')
 
     def setUp(self) -> None:
         super().setUp()
-        self.c, self.d = self.others
+        self.c, self.d, _ = self.others
         self.by = self.c
 
     def written(self) -> str:
@@ -107,24 +107,25 @@ class ReturningTest(operators.OperatorTestCase):
         self.assertFalse(stack.tags.lent)
         self.assertFalse(activation.decide(self.b.host, stack).make)
 
-    def test_taken_back_twice(self) -> None:
-        """The second time by the lender of the one that did it first."""
+    def test_taken_back_again_and_again(self) -> None:
+        """At last by the lender of the one that did it before."""
         attachment, _ = self.relocated()
         self.b.process.loop.run_once(everything=True)
         self.cloud.detach(self.volume, attachment, self.b)
-        attachment, _ = self.cloud.attach(self.volume, self.c)
-        self.cloud.detach(self.volume, attachment, self.c)
-        lender = self.a
-        self.lose(self.c)
-        self.by, self.a = self.d, self.b
-        self.take_back()
-        self.b.process.loop.run_once(everything=True)
-        self.assertEqual(self.b.name, self.cloud.row(self.volume).node)
+        lender, self.by = self.a, self.d
+        self.a = self.b
+        for lost in (self.c, self.cloud.nodes['e@dmclone']):
+            attachment, _ = self.cloud.attach(self.volume, lost)
+            self.cloud.detach(self.volume, attachment, lost)
+            self.lose(lost)
+            self.take_back()
+            self.b.process.loop.run_once(everything=True)
+            self.assertEqual(self.b.name, self.cloud.row(self.volume).node)
         self.lose(self.b)
         self.a = lender
         self.take_back()
         row = self.cloud.row(self.volume)
-        self.assertEqual((lender.name, 5, ((3, 3), (2, 4))),
+        self.assertEqual((lender.name, 7, ((3, 3), (5, 5), (2, 6))),
                          (row.node, row.generation, row.lost))
 
     def test_an_offer_was_open_when_its_node_was_lost(self) -> None:

@@ -305,6 +305,31 @@ class RefusedTest(RevertTestCase):
                                       reason='test')
 
 
+class CopiesTest(RevertTestCase):
+
+    hosts = ('a', 'b', 'c', 'd')
+
+    def test_each_node_is_left_with_copies(self) -> None:
+        """A revert makes nobody forget what the volume was before."""
+        snapshot = self.create()
+        with contextlib.ExitStack() as stack:
+            for node in self.cloud.nodes.values():
+                stack.enter_context(mock.patch.object(node.mapper, 'hydrate'))
+            for node in (self.b, self.cloud.nodes['c@dmclone']):
+                attachment, _ = self.cloud.attach(self.volume, node)
+                self.cloud.detach(self.volume, attachment, node)
+                self.ask_back(snapshot)
+                self.cloud.settle(2)
+            attachment = self.cloud.reserve(self.volume)
+            with self.assertRaisesRegex(exceptions.CannotRelocate,
+                                        'there are 3 copies of it already'):
+                self.cloud.connect(self.volume, attachment,
+                                   self.cloud.nodes['d@dmclone'])
+            self.cloud.forget(self.volume, attachment)
+        self.cloud.settle()
+        self.cloud.attach(self.volume, self.cloud.nodes['d@dmclone'])
+
+
 class UnknownTest(RevertTestCase):
     """The answer of the database to the commit is lost."""
 

@@ -89,13 +89,26 @@ class AdmittedTest(ServedTest):
         self.cloud.db.update(self.volume, status='available')
         made = driver.DMCloneVolumeDriver.__new__(driver.DMCloneVolumeDriver)
         made._service = self.b.service
+        reader = {'host': 'reader', 'initiator': 'iqn.reader'}
         with mock.patch.object(self.cloud, 'logged_in',
                                lambda *_: {'iqn.one', 'iqn.other'}):
             self.cloud.settle()
             self.assertEqual({'iqn.one', 'iqn.other'}, set(self.admitted()))
+            # So does who asks for it while it is uploaded.
+            self.cloud.db.update(self.volume, status='uploading')
+            connections.connect(self.a.service, self.volume, reader)
+            self.cloud.db.update(self.volume, status='awaiting-transfer')
+            self.cloud.settle()
+            self.assertEqual(2, len(self.a.targets.exports))
             made.accept_transfer(None, types.SimpleNamespace(id=self.volume),
                                  'user', 'project')
             self.assertEqual({}, self.a.targets.exports)
+            self.assertEqual({}, self.a.mapper.mapped)
+            for host in ('reader', self.a.host):
+                with self.assertRaisesRegex(exceptions.CannotServe,
+                                            'awaiting-transfer'):
+                    connections.connect(self.a.service, self.volume,
+                                        {**reader, 'host': host})
 
     def test_who_is_about_to_be_connected_stays_admitted(self) -> None:
         """Cinder writes the connector after the driver has answered."""
