@@ -120,9 +120,7 @@ def _forgotten(facts: Facts) -> Decision:
                                     or facts.here in row.places):
         return Decision(Verdict.REPORT, 'it was forgotten by an operator, and '
                         f'the row of volume {row.id} names it')
-    if row and not row.deleted and (
-            row.generation < facts.stack.tags.generation) and (
-            not facts.foreign(row) or row.lv == facts.stack.lv):
+    if row and facts.may_be_newer:
         return Decision(Verdict.REPORT, 'it was forgotten by an operator, and '
                         f'may be newer than volume {row.id}')
     if facts.rivals or facts.stack.tags.lent or pins.any_known(facts):

@@ -136,6 +136,20 @@ class Facts:
             (row.id, row.provider_id, row.deleted)
             for row in self.snapshots.values())
 
+    @property
+    def may_be_newer(self) -> bool:
+        """Whether the LV may be newer than the volume, as its row has it.
+
+        Also of a row that names it on another backend: Cinder may have
+        written that host, and no more.
+
+        :raises CorruptRecord: if the row is unreadable
+        """
+        row = self.row
+        return bool(row and not row.deleted
+                    and row.generation < self.stack.tags.generation
+                    and (not self.foreign(row) or row.lv == self.stack.lv))
+
     def foreign(self, row: rows.Row) -> bool:
         """Whether a volume is one of another backend."""
         return foreign(row.node, self.node)

@@ -70,11 +70,11 @@ class Reader:
         return self._world.snapshots.find(wanted) if wanted else []
 
     def facts(self, stack: state.Stack, found: observed.Rows,
-              stack_of: typing.Callable[[LvUuid], state.Stack]
+              stack_of: typing.Callable[[LvUuid], state.Stack | None]
               ) -> observed.Facts:
         """What is known of one stack, without what others may say.
 
-        :param stack_of: gives that of another LV of this node
+        :param stack_of: gives that of another LV of this node, if it has it
         """
         node = self._world.settings.node
         row, rivals = observed.pick_row(stack, node, found.of(stack))

@@ -227,11 +227,9 @@ class Reconciler:
 
         :param collected: all that this node has
         """
-        def stack_of(lv: LvUuid) -> state.Stack:
-            return collected.get(lv) or state.Stack(lv)
-
         found = self._reader.rows(stacks.values())
-        return {lv: decide.decide(self._reader.facts(stack, found, stack_of))
+        return {lv: decide.decide(self._reader.facts(stack, found,
+                                                     collected.get))
                 for lv, stack in stacks.items()}
 
     def _work_and_plan(self, stack: state.Stack,

@@ -16,6 +16,7 @@ from cinder_dmclone.location import Location
 from cinder_dmclone.location import NodeName
 from cinder_dmclone.peers import messages
 from cinder_dmclone.stack import inspect
+from cinder_dmclone.stack.state import Stack
 from cinder_dmclone.world import World
 
 
@@ -64,17 +65,22 @@ def _copies(world: World, row: rows.Row) -> typing.Iterator[bool]:
 
 
 def _lenders(world: World, row: rows.Row) -> typing.Iterator[Location | None]:
-    """What it hydrates from, and what it did before each revert here.
-
-    What it was then stays until it has hydrated.
-    """
+    """What it hydrates from, and what it did before each revert here."""
     if not row.source:
         return
     yield row.source
-    for stack in inspect.collect(world.host).values():
-        if any(tag.volume == row.id and not tag.read
-               for tag in stack.tags.lent):
-            yield stack.tags.hydrates_from
+    for stack in reverted(world, row):
+        yield stack.tags.hydrates_from
+
+
+def reverted(world: World, row: rows.Row) -> list[Stack]:
+    """What a volume of this node was before reverts, and still is here.
+
+    It goes when the volume has hydrated.
+    """
+    return [stack for stack in inspect.collect(world.host).values()
+            if any(tag.volume == row.id and not tag.read
+                   for tag in stack.tags.lent)]
 
 
 def _behind(world: World, copy: Location) -> Location | None:

@@ -30,8 +30,8 @@ from cinder_dmclone import exceptions
 from cinder_dmclone.location import Location
 from cinder_dmclone.peers import messages
 from cinder_dmclone.relocation import birth
+from cinder_dmclone.relocation import chain
 from cinder_dmclone.relocation import lender
-from cinder_dmclone.stack import inspect
 from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
@@ -69,9 +69,7 @@ def _too_often(world: World, row: rows.Row) -> str:
 
     No quota counts them, and users cause them.
     """
-    left = sum(1 for stack in inspect.collect(world.host).values()
-               if any(tag.volume == row.id and not tag.read
-                      for tag in stack.tags.lent))
+    left = len(chain.reverted(world, row))
     if left + 1 < world.settings.max_copies:
         return ''
     return (f'it was reverted {left} times and has yet to hydrate; more '

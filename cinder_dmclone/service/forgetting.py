@@ -69,9 +69,7 @@ def _why_not(decision: Decision, known: observed.Facts) -> str:
         return stack.unreadable
     if row and row.unreadable:
         return row.unreadable
-    if row and not row.deleted and row.generation < stack.tags.generation and (
-            not known.foreign(row) or row.lv == stack.lv):
-        # Cinder may have written the host of another backend, and no more.
+    if known.may_be_newer:
         return f'it may be newer than the volume: {decision.why}'
     if stack.tags.lent or pins.any_known(known):
         return f'others may need it: {decision.why}'

@@ -105,6 +105,17 @@ class DeviceMapperTest(unittest.TestCase):
                 # It has just been removed.
                 self.assertEqual(0, self.mapper.writes_under_way('254:8'))
 
+    def test_a_disk_that_keeps_nothing_back(self) -> None:
+        """In the kernel's words (queue_wc_show in blk-sysfs.c)."""
+        with tempfile.TemporaryDirectory() as folder:
+            queue = pathlib.Path(folder) / '254:7/queue'
+            queue.mkdir(parents=True)
+            with mock.patch.object(device, 'SYSFS', pathlib.Path(folder)):
+                for text, keeps in ('write back\n', True), (
+                        'write through\n', False):
+                    (queue / 'write_cache').write_text(text)
+                    self.assertIs(keeps, self.mapper.caches('254:7'))
+
     def test_apply_creates(self) -> None:
         self.dm.inspect.return_value = []
         self.mapper.apply(NAME, LINEAR, readonly=True)
