@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import typing
 
+from cinder import exception
 from cinder.volume import configuration  # noqa: F401 (registers options)
 from oslo_serialization import jsonutils
 
@@ -376,11 +377,15 @@ class Api:
         row = self.begin('migrate', 'available')
         if row['migration_status'] not in (None, 'success', 'error'):
             raise Refused('migrate: it migrates already')
+        if self.cloud.row(self.volume).node == node.name:
+            raise Refused('migrate: it is there')
         row['migration_status'] = 'migrating'
 
         def manager(process: cloud_module.Process) -> None:
             host = f'{node.name}#{unit_cloud.POOL}'
-            migrate.migrate(process.service, self.volume, host)
+            if not migrate.migrate(process.service, self.volume, host):
+                # Nobody is there who would take Cinder's copy.
+                raise exception.NoValidBackend(reason=host)
             self.cloud.scheduler.sleep(
                 self.cloud.choices.choice((0.0, 0.0, 9.0)))
             process.check_alive()
