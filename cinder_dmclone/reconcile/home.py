@@ -63,7 +63,8 @@ def decide(facts: Facts, row: rows.Row) -> Decision:
     if unpin:
         return unpin
     if facts.lagging:
-        return Decision(Action.LEAD_OVER, 'the volume is this LV')
+        return _path_back(facts) or Decision(
+            Action.LEAD_OVER, 'the volume is this LV')
     if _gate_in_the_way(stack, row):
         return Decision(Action.OPEN, 'the volume is here')
     if stack.tags.source:
@@ -118,6 +119,19 @@ def stale_loan(facts: Facts, row: rows.Row,
             'have newer data, the row knows nothing of it: the database went '
             'back in time')
     return Decision(Action.REVOKE, 'the offer was withdrawn', lent=(tag,))
+
+
+def _path_back(facts: Facts) -> Decision | None:
+    """What a read waits for that went through who is led over.
+
+    While it waits nothing it went through can change. It failed, and was
+    queued again here, while the lender of the LV below was away.
+    """
+    stack = facts.stack
+    if not (stack.tags.source and stack.assembled):
+        return None
+    away = decision.without_path(stack, facts.lender)
+    return away if away and away.step is Action.RECONNECT else None
 
 
 def _hydrating(facts: Facts, row: rows.Row) -> Decision:

@@ -15,6 +15,9 @@ from cinder_dmclone.stack.state import Stack
 from cinder_dmclone.stack import tagging
 from cinder_dmclone.stack import write_gate
 
+# What others than this driver have open.
+_BY_SERVERS = (names.Kind.FRONT, names.Kind.IO, names.Kind.VIEW)
+
 
 def quiesce(host: Host, stack: Stack) -> None:
     """Let nothing wait for the lender: copying stops, reads fail.
@@ -110,7 +113,7 @@ def strip(host: Host, stack: Stack) -> None:
 
     :raises DeviceBusy: if somebody has a consumer open; nothing was changed
     """
-    _require_closed(stack, names.Kind.FRONT, names.Kind.IO, names.Kind.VIEW)
+    _require_closed(stack, *_BY_SERVERS)
     quiesce(host, stack)
     _drop_consumers(host, stack)
     _dismantle(host, stack)
@@ -190,5 +193,11 @@ def teardown(host: Host, stack: Stack) -> None:
 
     :raises DeviceBusy: if somebody has a consumer open; nothing was changed
     """
+    _require_closed(stack, *_BY_SERVERS)
+    if host.own_meta_group and stack.meta and stack.tags.copy and not (
+            stack.thin or stack.tags.erased):
+        # A power cut may leave a copy without metadata, of which nobody could
+        # tell whether it was written.
+        tagging.write(host, stack.lv, add=[lv_tags.ErasedTag(stack.volume)])
     strip(host, stack)
     host.group.remove(names.data_lv(stack.lv))

@@ -375,10 +375,9 @@ class Api:
     def move(self, node: cloud_module.Node) -> None:
         """``openstack volume migrate`` of a volume nobody uses."""
         row = self.begin('migrate', 'available')
-        if row['migration_status'] not in (None, 'success', 'error'):
-            raise Refused('migrate: it migrates already')
-        if self.cloud.row(self.volume).node == node.name:
-            raise Refused('migrate: it is there')
+        if row['migration_status'] not in (None, 'success', 'error') or (
+                self.cloud.row(self.volume).node == node.name):
+            raise Refused('migrate: it migrates already, or is there')
         row['migration_status'] = 'migrating'
 
         def manager(process: cloud_module.Process) -> None:
@@ -392,7 +391,8 @@ class Api:
             # Whatever the row says by then.
             row.update(host=host, migration_status='success')
         self.moved = True
-        self._reset_after('migrate', manager, migration_status='error')
+        # A client that asks again is refused: it migrates.
+        self._reset_after('migrate', manager, True, migration_status='error')
 
     def reset_status(self, lost: bool) -> None:
         """After ``migrate`` a volume that was wanted meanwhile stays so.
@@ -421,7 +421,8 @@ class Api:
         self._reset_after('image', manager, status='available')
 
     def _reset_after(self, what: str, manager: typing.Callable[
-            [cloud_module.Process], None], **idle: str) -> None:
+            [cloud_module.Process], None], once: bool = False,
+            **idle: str) -> None:
         """Call the manager; if it fails somebody resets the state.
 
         :param idle: the column that says what goes on, and what it is then
@@ -430,7 +431,7 @@ class Api:
         (column, value), = idle.items()
         busy = row[column]
         try:
-            self.call(what, manager)
+            self.call(what, manager, once)
         except Refused:
             if row[column] == busy:
                 row[column] = value

@@ -118,17 +118,19 @@ def lends_to_lost(cloud: cloud_module.Cloud,
     """Whether only an operator can help after that.
 
     The LV that the row makes the volume was to be copied to a disk that is
-    gone, and nobody can say that it never became the volume.
+    gone, perhaps before anything was made there, and nobody can say that it
+    never became the volume.
     """
     home = cloud.row(truth.volume)
     lv = cloud.nodes[home.node].group.volumes.get(names.data_lv(home.lv))
     return truth.kept is None and not home.deleted and not home.offer and (
-        any(_lost(text, truth) for text in lv.tags) if lv else False)
+        any(_lost(text, cloud) for text in lv.tags) if lv else False)
 
 
-def _lost(text: str, truth: truth_module.Truth) -> bool:
+def _lost(text: str, cloud: cloud_module.Cloud) -> bool:
     tag = lv_tags.parse_tag(text)
-    return isinstance(tag, lv_tags.LoanTag) and tag.borrower in truth.lost
+    return isinstance(tag, lv_tags.LoanTag) and (
+        tag.group != cloud.nodes[tag.borrower.node].group.uuid)
 
 
 def break_sector(cloud: cloud_module.Cloud, truth: truth_module.Truth,

@@ -173,7 +173,7 @@ def _impatient(known, row, decide_=home._consumers):
 
 
 @bug('H15: requests are not checked for the home',
-     (base.Service, 'require_home'), where='message/migrate/TWICE')
+     (base.Service, 'require_home'), where='message/migrate/LATE')
 def _anywhere(self, row):
     """Whoever gets it does it."""
 

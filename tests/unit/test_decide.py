@@ -207,6 +207,14 @@ class DecideTest(TestCase):
             self.assertIs(Verdict.WAIT, self.step(B, HYDRATING, away))
             self.assertIn(f'{A} is away', self.decision.hindrance)
 
+    def test_8_path_lost_below_a_joint(self) -> None:
+        """While a read waits, nothing it went through can change."""
+        joint = devices(names.joint(Y))
+        for up, step in ((True, Action.LEAD_OVER), (False, Action.RECONNECT)):
+            found = stacked(path=up)
+            self.assertIs(step, self.step(B, HYDRATING, dataclasses.replace(
+                found, devices={**found.devices, **joint})))
+
     def test_8_source_that_would_fail(self) -> None:
         """H17: a teardown that did not end leaves a source without queue."""
         self.assertIs(Action.RECONNECT, self.step(B, HYDRATING,

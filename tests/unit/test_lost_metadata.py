@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from unittest import mock
 
 from cinder_dmclone import exceptions
@@ -17,6 +18,7 @@ from tests.unit.fake import ports
 class LostMetadataTest(base.CloudTestCase):
     """Only what hydrates there depends on it."""
 
+    hosts = ('a', 'b', 'c')
     options = {'own_metadata': True}
 
     def test_a_volume_at_rest_is_used(self) -> None:
@@ -59,6 +61,29 @@ class LostMetadataTest(base.CloudTestCase):
         self.assertEqual(({}, {}), (self.b.group.volumes,
                                     self.b.meta_group.volumes))
         self.assert_no_complaints()
+
+    def test_a_copy_that_goes_is_no_riddle_without_it(self) -> None:
+        """Nobody could tell whether it was written, and was the volume."""
+        def lose(call: ports.Call) -> None:
+            if (call.node, call.port, call.method) == (
+                    self.b.name, 'meta_group', 'remove'):
+                self.b.meta_group.flush()
+                self.b.lose_power()
+        here, _ = self.cloud.attach(self.volume, self.a)
+        attachment, _ = self.cloud.migrate(self.volume, self.b)
+        self.cloud.after = lose
+        with contextlib.suppress(exceptions.DMCloneException):
+            self.cloud.detach(self.volume, attachment, self.b)
+        self.assertEqual((False, 1), (self.b.up, len(self.b.group.volumes)))
+        self.cloud.after = lambda call: None
+        self.cloud.detach(self.volume, here, self.a)
+        for node in (*self.others, self.a):
+            self.cloud.settle()
+            attachment, _ = self.cloud.attach(self.volume, node)
+            self.cloud.detach(self.volume, attachment, node)
+        self.cloud.restart()
+        self.cloud.settle()
+        self.assertEqual({}, self.b.group.volumes)
 
     def test_a_copy_whose_clone_stands_is_finished(self) -> None:
         """It is complete as soon as its data group says so."""

@@ -77,8 +77,10 @@ class Volume:
     # Whether LVM has suspended it, and is still at it.
     suspended: bool = False
     at_work: cloud.Process | None = None
-    # Those that LVM has made of it, which share what both have.
+    # Those that LVM has made of it.
     snapshots: list[Volume] = dataclasses.field(default_factory=list)
+    # The first that it was made of; what those of one first have is shared.
+    first: str = ''
 
     def read(self, region: int, durable: bool = False) -> str:
         return (self.durable if durable else self.blocks).get(
@@ -183,11 +185,10 @@ class Group:
         if not self.active:
             raise exceptions.PoolUnusable(pool=self.place,
                                           reason='it is not active')
-        lvs = self.volumes.values()
-        used = self.used + sum(map(self._mapped, lvs)) - REGION * sum(
-            lv.blocks.get(region) == value for lv in lvs
-            for found in lv.snapshots if found in lvs
-            for region, value in found.blocks.items())
+        used = self.used + REGION * len({
+            (lv.first or lv.name, region, value)
+            for lv in self.volumes.values() if lv.pool
+            for region, value in lv.blocks.items()})
         return thin_pool.Usage(
             self.pool_size, units.Bytes(used), units.Bytes(100),
             units.Bytes(self.metadata_used), self.zeroes)
@@ -235,7 +236,7 @@ class Group:
         # LVM writes it down, then has the kernel make it.
         lv = self.volumes[name] = Volume(
             name, taken_of.size, _legal(tags), self._node.number(),
-            pool=taken_of.pool)
+            pool=taken_of.pool, first=taken_of.first or taken_of.name)
         self._suspend('lvcreate', taken_of)
         lv.blocks, lv.durable = dict(taken_of.blocks), dict(taken_of.durable)
         taken_of.snapshots.append(lv)
