@@ -161,10 +161,11 @@ def put_away(host: Host, stack: Stack) -> None:
 
 
 def condemn(host: Host, stack: Stack) -> None:
-    """Write down durably that what an LV holds is about to be overwritten.
+    """Write down durably that what an LV holds is about to be lost.
 
-    That takes long, is interrupted, and is not for ever decided: a database
-    may be restored, or the node be lost that has what this LV was needed for.
+    To overwrite it takes long, is interrupted, and is not for ever decided: a
+    database may be restored, or the node be lost that has what this LV was
+    needed for.
     """
     if stack.data and not stack.data.pool and not stack.tags.erased:
         tagging.write(host, stack.lv, add=[lv_tags.ErasedTag(stack.volume)])
@@ -194,10 +195,9 @@ def teardown(host: Host, stack: Stack) -> None:
     :raises DeviceBusy: if somebody has a consumer open; nothing was changed
     """
     _require_closed(stack, *_BY_SERVERS)
-    if host.own_meta_group and stack.meta and stack.tags.copy and not (
-            stack.thin or stack.tags.erased):
+    if host.own_meta_group and stack.meta and stack.tags.copy:
         # A power cut may leave a copy without metadata, of which nobody could
         # tell whether it was written.
-        tagging.write(host, stack.lv, add=[lv_tags.ErasedTag(stack.volume)])
+        condemn(host, stack)
     strip(host, stack)
     host.group.remove(names.data_lv(stack.lv))

@@ -93,8 +93,7 @@ def do(deed: Deed, api: control.Api, node: cloud_module.Node,
     ask(api, node.name, deed(lv, plan.record))
 
 
-def strand(api: control.Api, truth: truth_module.Truth,
-           node: cloud_module.Node) -> None:
+def strand(api: control.Api, node: cloud_module.Node) -> None:
     """Leave a loan to a copy whose disk is lost, and that no row offers.
 
     As two crashes of the lender do: after the offer, and after its withdrawal.
@@ -106,7 +105,6 @@ def strand(api: control.Api, truth: truth_module.Truth,
         row.generation + 1, row.id, node.name, LvUuid(str(uuid.uuid4())),
         GroupUuid('of a lost disk'), node.initiator.name(),
         group.report().lvs[lv].size)
-    truth.lost.add(tag.borrower)
     group.retag(lv, add=[lv_tags.print_tag(tag)])
     group.flush()
 

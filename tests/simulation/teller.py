@@ -251,7 +251,7 @@ class Teller:
             self.cloud.note(f'no {deed.__name__} of {lv}: {error!r}')
 
     def _strand(self, host: str) -> None:
-        recoveries.strand(self.api, self.truth, self._node(host))
+        recoveries.strand(self.api, self._node(host))
 
     def _release_all(self, host: str) -> None:
         """An operator releases all LVs of a node that can be released."""

@@ -21,6 +21,15 @@ class LostMetadataTest(base.CloudTestCase):
     hosts = ('a', 'b', 'c')
     options = {'own_metadata': True}
 
+    def lose_power_after(self, method: str) -> None:
+        """Of b, after a change of its metadata group that is durable."""
+        def lose(call: ports.Call) -> None:
+            if (call.node, call.port, call.method) == (
+                    self.b.name, 'meta_group', method):
+                self.b.meta_group.flush()
+                self.b.lose_power()
+        self.cloud.after = lose
+
     def test_a_volume_at_rest_is_used(self) -> None:
         self.a.meta_group.lost = True
         attachment, path = self.cloud.attach(self.volume, self.a)
@@ -46,12 +55,7 @@ class LostMetadataTest(base.CloudTestCase):
 
     def test_its_disk_has_what_the_other_has_lost(self) -> None:
         """Power goes while a copy is made; the caches are of two disks."""
-        def lose(call: ports.Call) -> None:
-            if (call.node, call.port, call.method) == (
-                    self.b.name, 'meta_group', 'create'):
-                self.b.meta_group.flush()
-                self.b.lose_power()
-        self.cloud.after = lose
+        self.lose_power_after('create')
         attachment = self.cloud.reserve(self.volume)
         with self.assertRaises(exceptions.DMCloneException):
             self.cloud.connect(self.volume, attachment, self.b)
@@ -64,14 +68,9 @@ class LostMetadataTest(base.CloudTestCase):
 
     def test_a_copy_that_goes_is_no_riddle_without_it(self) -> None:
         """Nobody could tell whether it was written, and was the volume."""
-        def lose(call: ports.Call) -> None:
-            if (call.node, call.port, call.method) == (
-                    self.b.name, 'meta_group', 'remove'):
-                self.b.meta_group.flush()
-                self.b.lose_power()
         here, _ = self.cloud.attach(self.volume, self.a)
         attachment, _ = self.cloud.migrate(self.volume, self.b)
-        self.cloud.after = lose
+        self.lose_power_after('remove')
         with contextlib.suppress(exceptions.DMCloneException):
             self.cloud.detach(self.volume, attachment, self.b)
         self.assertEqual((False, 1), (self.b.up, len(self.b.group.volumes)))
@@ -201,14 +200,9 @@ class LostMetadataTest(base.CloudTestCase):
                         '.from/' in tag for lv in self.b.group.volumes.values()
                         for tag in lv.tags):
                 self.b.kill()
-
-        def cut(call: ports.Call) -> None:
-            if (call.node, call.port, call.method) == (
-                    self.b.name, 'meta_group', 'flush'):
-                self.b.lose_power()
         self.cloud.after = kill
         self.cloud.settle()
-        self.cloud.after = cut
+        self.lose_power_after('flush')
         self.cloud.restart()
         self.assertFalse(self.b.up)
         self.cloud.after = lambda call: None

@@ -194,12 +194,9 @@ class Group:
             units.Bytes(self.metadata_used), self.zeroes)
 
     def mapped(self, lv: lvm.LogicalVolume) -> units.Bytes | None:
-        return units.Bytes(self._mapped(self.volumes[lv.name])) if (
-            lv.devnum) else None
-
-    @staticmethod
-    def _mapped(lv: Volume) -> int:
-        return len(lv.blocks) * REGION if lv.pool else 0
+        found = self.volumes[lv.name]
+        return units.Bytes(len(found.blocks) * REGION if found.pool else 0
+                           ) if lv.devnum else None
 
     def allocated(self, lv: lvm.LogicalVolume,
                   seconds: float) -> list[thin_map.Range]:
