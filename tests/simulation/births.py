@@ -64,7 +64,7 @@ def bear(cloud: cloud_module.Cloud, truth: truth_module.Truth,
         values = region.values[min(first, region.last):]
         if taken:
             values = ([taken.content[number]] if taken.content
-                      else region.values)
+                      else region.values[:])
         born.regions[number] = truth_module.Region(
             values, [node.name] * len(values))
     born.unborn = False

@@ -113,6 +113,10 @@ class Injector:
         if self.calm or fate is Fate.ARRIVES or (
                 fate is Fate.ASTRAY and what not in _TO_DISKS):
             return Fate.ARRIVES
+        if fate is Fate.ASTRAY and what == 'Show' and (
+                self.cloud.row(self.truth.volume).migration):
+            # Its server had its disk on a node that is no more.
+            self.truth.meddled = True
         self.injected += 1
         self.cloud.note(f'** message {self.messages}, {what}: {fate.value}')
         return fate

@@ -131,10 +131,11 @@ class Nova:
         kernel = node.kernel
         attachment = self.api.tables.attachment(
             self.api.volume, instance_uuid=self.instance)
+        back = self.cloud.row(self.api.volume).node == node.name
         info = self.api.connect(attachment, node, once=True)
         try:
             self.api.complete(attachment)
-            new = self._open(node, kernel, info)
+            new = self._open(node, kernel, info, back)
         except Refused:
             self._delete(attachment)
             raise
@@ -178,14 +179,19 @@ class Nova:
             self.start(old)
 
     def _open(self, node: outside.Host, kernel: scheduler_module.Owner,
-              info: dict[str, typing.Any]) -> server_module.Server:
+              info: dict[str, typing.Any], back: bool = False,
+              ) -> server_module.Server:
+        """
+        :param back: whether it is the first write of the server, where it
+            is now, that takes the volume from here
+        """
         if not kernel.alive:
             raise Refused('the node has lost power')
         if info['driver_volume_type'] == 'iscsi':
             server = self._log_in(node, info['data'])
         else:
             server = self._open_device(typing.cast(cloud_module.Node, node),
-                                       info['data']['device_path'])
+                                       info['data']['device_path'], back)
         self.opened.append(server)
         server.read(self.choices.randrange(len(self.truth.regions)))
         if not server.alive:
@@ -205,10 +211,12 @@ class Nova:
         return server
 
     def _open_device(self, node: cloud_module.Node,
-                     path: str) -> server_module.Server:
+                     path: str, back: bool) -> server_module.Server:
         if node.mapper.named(path) not in node.mapper.mapped:
             if self.truth.meddled:
                 raise Refused('the attachment was deleted meanwhile')
+            if back and self.cloud.row(self.api.volume).node != node.name:
+                raise Refused('the server wrote meanwhile')
             raise Violation('I6 device', f'{path} was returned and is not '
                             f'on {node.host}')
         return server_module.Server(self.truth, node, path)

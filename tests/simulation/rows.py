@@ -307,6 +307,10 @@ def value(expression: typing.Any, bound: Bound,
             return _junction(expression, bound, tables)
         case 'binary':
             return _binary(expression, bound, tables)
+        case 'function' if expression.name == 'coalesce':
+            found = (value(part, bound, tables)
+                     for part in expression.clauses)
+            return next((one for one in found if one is not None), None)
         case 'unary' if expression.operator is operators.inv:
             return not value(expression.element, bound, tables)
         case 'unary' if expression.operator is operators.exists:

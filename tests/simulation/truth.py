@@ -41,13 +41,17 @@ class Region:
     """The writes to a region as they were acknowledged.
 
     ``last``: what a read must show at least; ``floor``: what no crash may
-    take away.
+    take away; ``below``: what counted when each was made.
     """
 
     values: list[str]
     where: list[str]
     last: int = 0
     floor: int = 0
+    below: list[int] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.below = [0] * len(self.values)
 
     def number(self, value: str) -> int:
         """Which write has made it; of zeros, the last that may have.
@@ -202,6 +206,7 @@ class Truth:
         region = self.regions[number]
         region.values.append(value)
         region.where.append(node)
+        region.below.append(region.last)
         region.last = len(region.values) - 1
 
     def snapshot(self) -> list[int]:
@@ -229,7 +234,7 @@ class Truth:
         for region in self.regions:
             while region.last > region.floor and (
                     region.where[region.last] == node):
-                region.last -= 1
+                region.last = region.below[region.last]
 
     # -- what must hold -----------------------------------------------------
 
