@@ -81,7 +81,8 @@ class Truth:
         self.snapshots: list[snaps.Snapshot] = []
         # The last one that was asked for.
         self.revert: reverts.Revert | None = None
-        # Somebody took attachments away under a server: it may see errors.
+        # Somebody took attachments away under a server, or its node's disks
+        # seem to have gone: it may see errors.
         self.meddled = False
         # Its LV was promised to the operator.
         self.unmanaged = False
