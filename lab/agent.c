@@ -13,6 +13,8 @@
  *
  * When the client closes its connection first, the command's process group is
  * killed.  A daemon left behind by a command that has ended is not waited for.
+ *
+ * It also stirs the node's disks; see stir().
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -210,6 +212,29 @@ static void serve(void)
 	_exit(0);
 }
 
+/* Read a sector of a disk of user-mode-linux each second.
+ *
+ * An interrupt that comes while another one's softirqs run overwrites the list
+ * of those that still have to be served (epoll_events,
+ * arch/um/os-Linux/irq.c), and each is told once (EPOLLET): the end of a read
+ * or a write can be lost, and who waits for it waits until a disk ends another
+ * one, which brings it along (ubd_intr, arch/um/drivers/ubd_kern.c).  A node
+ * whose only work is that one would wait for ever.  Each read has a process of
+ * its own, as its end can be lost as well.
+ */
+static void stir(void)
+{
+	static char sector[4096] __attribute__((aligned(4096)));
+	int fd = open("/dev/ubda", O_RDONLY | O_DIRECT | O_CLOEXEC);
+
+	if (fd < 0)
+		/* This node's disks are none of user-mode-linux. */
+		_exit(0);
+	for (;; sleep(1))
+		if (fork() == 0)
+			_exit(pread(fd, sector, sizeof(sector), 0) < 0);
+}
+
 int main(int argc, char **argv)
 {
 	struct sockaddr_in addr = { .sin_family = AF_INET };
@@ -227,6 +252,10 @@ int main(int argc, char **argv)
 	}
 	signal(SIGCHLD, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
+	if (fork() == 0) {
+		close(listener);
+		stir();
+	}
 	for (;;) {
 		peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 		if (peer < 0)
