@@ -113,7 +113,8 @@ class Reconciler:
                 self._schedule.gather(lv, now)
                 self._wake.notify()
                 return
-            begun = stack and not again and self._schedule.begin(lv)
+            begun = stack and not again and self._schedule.begin(
+                lv, -math.inf)
         if stack and begun:
             self._workers.put(stack, workers.Lane.WRITE)
         elif again or not self._workers.hasten(lv, workers.Lane.WRITE):
@@ -215,7 +216,7 @@ class Reconciler:
                 self._plan(decision, stacks[lv], now)
                 continue
             with self._wake:
-                begun = self._schedule.begin(lv)
+                begun = self._schedule.begin(lv, now)
             if begun:
                 self._workers.put(stacks[lv],
                                   workers.lane(decision, stacks[lv]))

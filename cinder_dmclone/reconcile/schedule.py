@@ -74,11 +74,19 @@ class Schedule:
         self._looks[key] = at
         self._intervals.pop(key, None)
 
-    def begin(self, lv: LvUuid) -> bool:
-        """Note that an LV is worked on; False if it is already."""
+    def begin(self, lv: LvUuid, seen: float) -> bool:
+        """Note that an LV is worked on; False if it is already.
+
+        Whoever has enqueued it since it was looked at may have meant all LVs
+        of a volume with the same id: the others are looked at as soon as
+        possible, and this one again after the work.
+
+        :param seen: when it was looked at
+        """
         if lv in self._at_work:
             return False
-        self._looks.pop(lv, None)
+        if self._enqueued(lv, seen) is None:
+            self._looks.pop(lv, None)
         self._at_work.add(lv)
         return True
 
@@ -94,7 +102,8 @@ class Schedule:
     def end(self, lv: LvUuid, now: float) -> None:
         """Note that an LV is not worked on any more."""
         self._at_work.discard(lv)
-        if lv in self._after:
+        at = self._enqueued(lv, -math.inf)
+        if lv in self._after or at is not None and at <= now:
             self._after.discard(lv)
             self.enqueue(lv, now)
 

@@ -86,16 +86,25 @@ class ScheduleTest(ScheduleTestCase):
 
     def test_what_is_being_worked_on_can_be_enqueued(self) -> None:
         self.plan.enqueue(LV, 1.0)
-        self.assertTrue(self.plan.begin(LV))
-        self.assertFalse(self.plan.begin(LV))
+        self.assertTrue(self.plan.begin(LV, 1.0))
+        self.assertFalse(self.plan.begin(LV, 1.0))
         self.assertNotIn(LV, self.plan)
         self.plan.enqueue(LV, 2.0)
         self.assertEqual({LV}, self.plan.due(2.0))
         self.assertEqual({LV}, self.plan.at_work([LV, OTHER]))
 
+    def test_who_means_a_volume_with_the_id_of_an_lv(self) -> None:
+        """Its other LVs are looked at, whatever begins on this one."""
+        self.plan.enqueue(LV, 2.0)
+        self.plan.begin(LV, 1.0)
+        self.assertEqual({LV}, self.plan.due(2.0))
+        self.plan.end(LV, 3.0)
+        self.plan.rest(LV, 2.5)
+        self.assertEqual(3.0, self.plan.first())
+
     def test_nobody_waits_for_the_end_of_work_by_looking(self) -> None:
         """An erasure takes minutes."""
-        self.plan.begin(LV)
+        self.plan.begin(LV, 0.0)
         self.plan.enqueue(LV, 1.0)
         self.plan.enqueue_after(LV)
         self.assertIsNone(self.plan.first())
