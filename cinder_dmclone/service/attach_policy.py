@@ -73,8 +73,8 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
             How.REFUSE, why=f'the attachment {waiting.id} waits for it, and '
             f'{row.until_migrated}')
     if asking == host:
-        if waiting and not waiting.connected and _may_have_moved(row) and (
-                not row.shared):
+        if _may_have_moved(row) and not row.shared and any(
+                a.asked_for and not a.connected for a in row.attachments):
             return Placement(How.REFUSE, why=_not_ended(row, host))
         attached = waiting or any(a.host == host for a in row.attachments)
         if attached or not broken:
@@ -97,7 +97,9 @@ def _may_have_moved(row: rows.Row) -> bool:
     """Whether a server of the volume's node may be where it was to migrate.
 
     With its first write the volume comes to it, from under anybody who has
-    been given it here since.
+    been given it here since. An attachment that it had here may look as if it
+    were the one that waits: a request that Cinder's manager carries out twice
+    sets it back.
     """
     return bool(row.migration and row.migration.attached)
 

@@ -113,6 +113,19 @@ class ServerTest(base.TestCase):
             self.assertIs(How.REFUSE, found.how)
             self.assertIn('attachment (lost, a)', found.why)
 
+    def test_nova_live_migration_back_before_the_first_write(self) -> None:
+        """Where it is the server may take the volume at any moment."""
+        here, there = attached(), attached('b', 'there')
+        for others in (
+                (here, there),
+                # The request for it came twice, late.
+                (dataclasses.replace(here, status='attaching'), there)):
+            found = place(dataclasses.replace(
+                row('in-use', *others, reserved()),
+                provider_id='1;offer=b@x/lv'), 'a')
+            self.assertIs(How.REFUSE, found.how)
+            self.assertIn('live-migrated to b@x', found.why)
+
     def test_nova_live_migration_of_another_server(self) -> None:
         found = place(row('in-use', attached(), reserved(instance='other')))
         self.assertIs(How.REFUSE, found.how)
