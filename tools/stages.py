@@ -39,8 +39,8 @@ MACHINE = 'machine'
 # How much longer a test takes on the distribution's kernel, where that was not
 # recorded; one whose full length was not has the ordinary one.
 SLOWER = 2.1
-# What tempest makes for a class is in the time of no test; those recorded had
-# more of the machine each.
+# Seconds that a stage takes for each that was recorded: what tempest makes for
+# a class is in the time of no test.
 BESIDE = {'tempest_nova': 2.4}
 # Tests run in so many labs at once: one often waits, the less with QEMU in it.
 LABS = {'functional': 3, 'nova': 2, 'tempest': 2, 'tempest_nova': 2,

@@ -81,7 +81,7 @@ class Schedule:
         of a volume with the same id: the others are looked at as soon as
         possible, and this one again after the work.
 
-        :param seen: when it was looked at
+        :param seen: when it was looked at; -inf if the work comes without
         """
         if lv in self._at_work:
             return False
