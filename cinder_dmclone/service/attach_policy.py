@@ -68,13 +68,16 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     # Who connects while it is transferred would stay logged in.
     broken = row.status.startswith('error') or (
         row.status == VolumeStatus.AWAITING_TRANSFER)
-    if waiting and not waiting.connected and row.being_migrated:
+    # One that has a connector may have been set back by a request that
+    # Cinder's manager carries out twice, and is not the one then.
+    unanswered = [a for a in row.attachments
+                  if a.asked_for and not a.connected]
+    if unanswered and row.being_migrated:
         return Placement(
-            How.REFUSE, why=f'the attachment {waiting.id} waits for it, and '
-            f'{row.until_migrated}')
+            How.REFUSE, why=f'the attachment {unanswered[0].id} waits for it, '
+            f'and {row.until_migrated}')
     if asking == host:
-        if _may_have_moved(row) and not row.shared and any(
-                a.asked_for and not a.connected for a in row.attachments):
+        if unanswered and not row.shared and _may_have_moved(row):
             return Placement(How.REFUSE, why=_not_ended(row, host))
         attached = waiting or any(a.host == host for a in row.attachments)
         if attached or not broken:
@@ -97,9 +100,7 @@ def _may_have_moved(row: rows.Row) -> bool:
     """Whether a server of the volume's node may be where it was to migrate.
 
     With its first write the volume comes to it, from under anybody who has
-    been given it here since. An attachment that it had here may look as if it
-    were the one that waits: a request that Cinder's manager carries out twice
-    sets it back.
+    been given it here since.
     """
     return bool(row.migration and row.migration.attached)
 

@@ -65,10 +65,13 @@ class ServerTest(base.TestCase):
         for migration, instance, asking in itertools.product(
                 ('starting', 'migrating', 'completing'), ('server', None),
                 ('a', 'b', 'glance')):
-            found = place(row('reserved', reserved(instance=instance),
-                              migration=migration), asking, asking == 'b')
-            self.assertIs(How.REFUSE, found.how)
-            self.assertIn(f'migration status is {migration}', found.why)
+            new = reserved(instance=instance)
+            # The request for the other came twice, late.
+            for others in ((), (attached(asking, status='attaching'),)):
+                found = place(row('reserved', *others, new,
+                                  migration=migration), asking, asking == 'b')
+                self.assertIs(How.REFUSE, found.how)
+                self.assertIn(f'migration status is {migration}', found.why)
             # One that has its answer already.
             found = place(row('attaching', attached('a', 'new', 'attaching'),
                               migration=migration), 'a')
