@@ -92,11 +92,12 @@ class Reconciler:
     def enqueue(self, key: str, seconds: float = 0.0) -> None:
         """Look at an LV, or at all LVs of a volume, as soon as possible.
 
-        :param seconds: or a little later
+        :param seconds: or a little later, also if there is a look before that
         """
         with self._wake:
-            self._schedule.enqueue(
-                key, self._world.clock.monotonic() + seconds)
+            enqueue = (self._schedule.enqueue_later if seconds
+                       else self._schedule.enqueue)
+            enqueue(key, self._world.clock.monotonic() + seconds)
             self._wake.notify()
 
     def path_failed(self, lv: LvUuid) -> None:
@@ -118,7 +119,10 @@ class Reconciler:
         if stack and begun:
             self._workers.put(stack, workers.Lane.WRITE)
         elif again or not self._workers.hasten(lv, workers.Lane.WRITE):
-            self.enqueue(lv, schedule.SOONEST if again else 0.0)
+            with self._wake:
+                self._schedule.enqueue(
+                    lv, now + schedule.SOONEST if again else now)
+                self._wake.notify()
 
     def attention(self) -> int:
         """How many LVs were reported, and are as they were."""
@@ -190,7 +194,7 @@ class Reconciler:
             for lv in self._schedule.at_work(enqueued):
                 if due & enqueued[lv].keys:
                     # What called for a look may have come after the last one.
-                    self._schedule.enqueue_after(lv)
+                    self._schedule.enqueue_after(lv, now)
                 del enqueued[lv]
         try:
             decisions = self._decide_all(enqueued, collected)

@@ -40,6 +40,8 @@ class Schedule:
         self._looks: dict[str, float] = {}
         # How long ago the look before was, if nothing has happened since.
         self._intervals: dict[str, float] = {}
+        # Looks that the ones before them do not stand for.
+        self._later: dict[str, float] = {}
         # When those LVs are looked at whose paths fail now.
         self._gathering = -math.inf
         # When a hydration was looked at last, and the regions it had then.
@@ -74,6 +76,15 @@ class Schedule:
         self._looks[key] = at
         self._intervals.pop(key, None)
 
+    def enqueue_later(self, key: str, at: float) -> None:
+        """Look at something at a time, whoever looks before that.
+
+        As for what Cinder writes down when it has its answer.
+        """
+        self._later[key] = max(at, self._later.get(key, at))
+        if key not in self._looks or key in self._intervals:
+            self.enqueue(key, at)
+
     def begin(self, lv: LvUuid, seen: float) -> bool:
         """Note that an LV is worked on; False if it is already.
 
@@ -94,9 +105,13 @@ class Schedule:
         """Those LVs that are worked on: there is nothing to look for."""
         return self._at_work.intersection(lvs)
 
-    def enqueue_after(self, lv: LvUuid) -> None:
-        """Look at an LV when the work on it has ended."""
-        self._looks.pop(lv, None)
+    def enqueue_after(self, lv: LvUuid, seen: float) -> None:
+        """Look at an LV when the work on it has ended.
+
+        :param seen: when a look was called for; as in ``begin``
+        """
+        if self._enqueued(lv, seen) is None:
+            self._looks.pop(lv, None)
         self._after.add(lv)
 
     def end(self, lv: LvUuid, now: float) -> None:
@@ -110,8 +125,7 @@ class Schedule:
     def nobody(self, keys: typing.Iterable[str], now: float) -> None:
         """Nothing here answers to these; forget those that are due."""
         for key in self.due(now).intersection(keys):
-            del self._looks[key]
-            self._intervals.pop(key, None)
+            self._forget(key, now)
 
     def path_failed(self, lv: LvUuid, now: float) -> bool:
         """Note a failed path; whether it has failed a moment ago as well."""
@@ -138,9 +152,9 @@ class Schedule:
             not forgotten, here and in what follows
         """
         enqueued = self._enqueued(lv, seen)
-        for known in (self._looks, self._intervals, self._progress,
-                      self._failed):
+        for known in (self._progress, self._failed):
             known.pop(lv, None)
+        self._forget(lv, seen)
         if enqueued is not None:
             self.enqueue(lv, enqueued)
 
@@ -174,9 +188,21 @@ class Schedule:
     def _again(self, lv: LvUuid, seen: float, now: float,
                interval: float) -> None:
         enqueued = self._enqueued(lv, seen)
+        self._forget(lv, seen)
+        if enqueued is None:
+            enqueued = self._looks.get(lv)
         self._looks[lv], self._intervals[lv] = now + interval, interval
         if enqueued is not None:
             self.enqueue(lv, enqueued)
+
+    def _forget(self, key: str, seen: float) -> None:
+        """Forget the looks that one at this time stands for."""
+        self._looks.pop(key, None)
+        self._intervals.pop(key, None)
+        if self._later.get(key, seen) > seen:
+            self._looks[key] = self._later[key]
+        else:
+            self._later.pop(key, None)
 
     def _enqueued(self, lv: LvUuid, seen: float) -> float | None:
         """When an LV has to be looked at in spite of the last look."""

@@ -106,12 +106,45 @@ class ScheduleTest(ScheduleTestCase):
         """An erasure takes minutes."""
         self.plan.begin(LV, 0.0)
         self.plan.enqueue(LV, 1.0)
-        self.plan.enqueue_after(LV)
+        self.plan.enqueue_after(LV, 1.0)
         self.assertIsNone(self.plan.first())
         self.plan.end(LV, 500.0)
         self.plan.wait(LV, 0.5, 500.0)
         self.assertEqual(500.0, self.plan.first())
         self.assertEqual(set(), self.plan.at_work([LV]))
+
+    def test_who_enqueues_during_work_that_is_called_for(self) -> None:
+        """May mean all LVs of a volume that has the id of this one."""
+        self.plan.begin(LV, 0.0)
+        self.plan.enqueue(LV, 2.0)
+        self.plan.enqueue_after(LV, 1.0)
+        self.assertEqual({LV}, self.plan.due(2.0))
+
+    def test_a_look_before_does_not_stand_for_a_later_one(self) -> None:
+        """What was enqueued for later has not happened yet."""
+        def work(seen: float) -> None:
+            self.plan.begin(LV, seen)
+            self.plan.end(LV, seen)
+            self.plan.rest(LV, seen)
+        looks: tuple[typing.Callable[[float], None], ...] = (
+            work, lambda seen: self.plan.rest(LV, seen),
+            lambda seen: self.plan.wait(LV, seen, seen, schedule.TOLD),
+            lambda seen: self.plan.nobody([LV], seen))
+        for look in looks:
+            self.plan.enqueue_later(LV, 12.0)
+            self.plan.enqueue(LV, 10.0)
+            self.assertEqual(10.0, self.plan.first())
+            look(10.0)
+            self.assertEqual(12.0, self.plan.first())
+            self.plan.rest(LV, 12.0)
+            self.assertIsNone(self.plan.first())
+
+    def test_a_later_look_does_not_put_off_one_before(self) -> None:
+        self.plan.enqueue(LV, 10.0)
+        self.plan.enqueue_later(LV, 12.0)
+        self.assertEqual(10.0, self.plan.first())
+        self.plan.rest(LV, 10.0)
+        self.assertEqual(12.0, self.plan.first())
 
 
 class HydrationTest(ScheduleTestCase):
