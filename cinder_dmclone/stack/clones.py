@@ -319,16 +319,7 @@ def swap(host: Host, stack: Stack) -> None:
     first, so that a read stuck on a dead lender ends; each consumer's stall
     is one table swap.
     """
-    data = consumers.active_data(host, stack)
-    if stack.iqn and stack.lender_away:
-        # A read that waits in the session comes back to the source only
-        # when the session ends; nothing is needed from the lender.
-        _end(stack, host.initiator.logout)
-    if stack.may_wait:
-        # Also if it was about to be given up: what is read is here by now.
-        wanted = dataclasses.replace(stack.tags, lost=None)
-        _apply_source(host, dataclasses.replace(stack, tags=wanted),
-                      data.devnum)
+    end_reads(host, stack)
     bare = dataclasses.replace(
         stack, tags=dataclasses.replace(stack.tags, source=None, lost=None),
         devices={
@@ -341,6 +332,20 @@ def swap(host: Host, stack: Stack) -> None:
         lv_tags.print_tag(tag)
         for tag in (stack.tags.source, stack.tags.lost) if tag])
     flush_records(host)
+
+
+def end_reads(host: Host, stack: Stack) -> None:
+    """Let reads that wait for the lender of a complete clone go on."""
+    data = consumers.active_data(host, stack)
+    if stack.iqn and stack.lender_away:
+        # A read that waits in the session comes back to the source only
+        # when the session ends; nothing is needed from the lender.
+        _end(stack, host.initiator.logout)
+    if stack.may_wait:
+        # Also if it was about to be given up: what is read is here by now.
+        wanted = dataclasses.replace(stack.tags, lost=None)
+        _apply_source(host, dataclasses.replace(stack, tags=wanted),
+                      data.devnum)
 
 
 def give_up(host: Host, stack: Stack) -> None:

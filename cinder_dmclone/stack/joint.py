@@ -21,6 +21,7 @@ from __future__ import annotations
 from cinder_dmclone.host.dm import table
 from cinder_dmclone import names
 from cinder_dmclone.ports import Host
+from cinder_dmclone.stack import clones
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack.state import Stack
@@ -46,7 +47,8 @@ def lead_over(host: Host, copy: Stack, lender: Stack) -> None:
     Idempotent, and goes on wherever it was interrupted.
 
     :raises CommandTimeout: if a read waits for what the LV itself has to
-        fetch from a lender; those who write are led over later
+        fetch from a lender; those who write are led over later. It does not
+        wait if all of the volume was written since.
     """
     name = names.joint(copy.lv)
     writers = lagging(copy, lender)
@@ -63,6 +65,9 @@ def lead_over(host: Host, copy: Stack, lender: Stack) -> None:
         copy = inspect.refresh(host, copy.lv)
     if name in copy.devices:
         consumers.flush(host, lender)
+        if copy.clone and copy.clone.complete and clones.is_complete(
+                host, copy):
+            clones.end_reads(host, copy)
         for writer in copy.of_kind(*names.WRITERS):
             consumers.consume(host, copy, writer)
         host.dm.remove(str(name))

@@ -133,6 +133,33 @@ class CutTest(base.CloudTestCase):
         self.assertEqual({names.data_lv(row.lv)}, set(self.b.group.volumes))
         self.assertEqual({path.rpartition('/')[2]}, set(self.b.mapper.mapped))
 
+    def test_a_read_that_waits_for_what_is_here_by_now(self) -> None:
+        """It keeps the server from being led off the joint."""
+        _, path = self.cloud.attach(self.volume, self.b)
+        self.b.mapper.open(path)
+
+        def kill(call: ports.Call) -> None:
+            if call.method == 'flush' and any(
+                    'joint' in name for name in self.b.mapper.mapped):
+                self.b.kill()
+        self.cloud.before = kill
+        self.assertRaises(ports.Killed, cut_volume, self.b, self.volume)
+        self.cloud.before = lambda call: None
+        self.cloud.partition(self.a, self.b)
+        self.assertRaises(mapped.Queued, self.b.mapper.read, path, 0)
+        lv = self.cloud.row(self.volume).lv
+        for name in (path.rpartition('/')[2], str(names.joint(lv)),
+                     str(names.clone(lv))):
+            self.b.mapper.mapped[name].stuck = 1
+        self.b.start()
+        new = ['new'] * len(base.DATA)
+        for region, value in enumerate(new):
+            self.b.mapper.write(path, region, value)
+        self.b.process.loop.enqueue_all()
+        self.cloud.settle(4)
+        self.assertIsNone(self.cloud.row(self.volume).source)
+        self.assert_data(self.b, path, new)
+
     def test_the_node_reboots_with_two_copies(self) -> None:
         """The lender first, then what borrows from it; without Cinder."""
         _, path = self.cloud.attach(self.volume, self.a)
