@@ -234,6 +234,8 @@ class Cloud(cloud.Cloud):
         # Whether the next answer of the database to a change is lost.
         self.lose_answer: typing.Callable[[Process], bool] = (
             lambda process: False)
+        # Whether a change is made now whose connection was lost.
+        self.commits_late = False
         # Whether its connection breaks before that, during the COMMIT.
         self.lose_commit: typing.Callable[[Process], bool] = (
             lambda process: False)
@@ -328,14 +330,18 @@ class Cloud(cloud.Cloud):
         self.scheduler.sleep(self.choices.choice((0.5, 10.0, 45.0, 70.0)))
         self.tables.locked = False
         arrives = self.choices.random() < 0.7 and not self.tables.real
+        self.commits_late = True
+        made = arrives and commit()
+        self.commits_late = False
         self.note('** the change whose connection was lost is '
-                  + ('made' if arrives and commit() else 'rolled back'))
+                  + ('made' if made else 'rolled back'))
 
     def _break(self, process: Process) -> typing.NoReturn:
         """The connection breaks at once, or is found to be dead."""
         seconds = self.choices.choice((0.0, 3.0, 40.0))
-        self.delayed += seconds
         self.scheduler.sleep(seconds)
+        # Also for who has begun meanwhile, and waited for this.
+        self.delayed += seconds
         process.check_alive()
         raise rows.lost_answer()
 

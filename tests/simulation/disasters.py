@@ -64,7 +64,10 @@ def adopt(cloud: cloud_module.Cloud, truth: truth_module.Truth) -> None:
     """
     if cloud.tables.real:
         newest = _newest(cloud, truth)
-        assert newest
+        if not newest:
+            # The node that had it has got empty disks since.
+            cloud.tables.real = None
+            return
         owner, tags = newest
         name = names.data_lv(owner.lv)
         _, size, texts = cloud.nodes[owner.node].group._durable[name]

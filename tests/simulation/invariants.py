@@ -6,6 +6,7 @@ from __future__ import annotations
 from cinder_dmclone.database import rows
 from cinder_dmclone.host.dm import table
 from cinder_dmclone.location import Location
+from cinder_dmclone.location import NodeName
 from cinder_dmclone import names
 from cinder_dmclone.stack import lv_tags
 from tests.simulation import cloud as cloud_module
@@ -25,6 +26,34 @@ _STORAGE = ('rows', 'group', 'meta_group', 'dm')
 # Seconds for which a node that only lends may wait for its own lender: it is
 # told at once, but somebody may hold the lock.
 WEDGED_SECONDS = 150.0
+
+
+# For so long at most a node's answer is relied on: others make LVs there.
+ASKED_SECONDS = 60.0
+
+
+class _Room:
+    """The room that nodes have, and had a moment ago."""
+
+    def __init__(self, cloud: cloud_module.Cloud) -> None:
+        self._cloud = cloud
+        # Since when it was how much, the latest last.
+        self._had: dict[str, list[tuple[float, int]]] = {
+            name: [(0.0, pools.free(node))]
+            for name, node in cloud.nodes.items()}
+
+    def note(self, name: str) -> None:
+        self._had[name].append((self._cloud.clock.monotonic(),
+                                pools.free(self._cloud.nodes[NodeName(name)])))
+
+    def lately(self, name: str) -> int:
+        """The most bytes that were free since somebody may have asked."""
+        self.note(name)
+        had, since = self._had[name], (
+            self._cloud.clock.monotonic() - ASKED_SECONDS)
+        while len(had) > 1 and had[1][0] < since:
+            del had[0]
+        return max(free for _, free in had)
 
 
 class Watch:
@@ -50,6 +79,7 @@ class Watch:
         self._migrates = False
         self._disturbed = 0.0
         self._admitted: set[outside.Served] = set()
+        self._room = _Room(cloud)
 
     def changed(self, call: ports.Call) -> None:
         if self.cloud.complaints:
@@ -58,6 +88,8 @@ class Watch:
         self._check_clients(call)
         for node in self.cloud.nodes.values():
             pools.check(node)
+        if call.port == 'group':
+            self._room.note(call.node)
         if call.port in _STORAGE:
             self.check()
 
@@ -104,7 +136,9 @@ class Watch:
         """What several servers have goes nowhere."""
         servers = {found.instance for found in row.attachments
                    if found.connected}
-        offered = row.offer if row.offer != self._offer else None
+        # An offer that comes late is withdrawn.
+        offered = row.offer if row.offer != self._offer and (
+            not self.cloud.commits_late) else None
         if len(servers) > 1 and not self.cloud.tables.real and (
                 row.node != self._node and self._owner not in self.truth.lost
                 or offered and offered.node != row.node):
@@ -117,7 +151,7 @@ class Watch:
         if lv and lv.pool and row.offer.node == row.node:
             # In a pool a cut may copy nothing.
             return
-        free = pools.free(self.cloud.nodes[row.offer.node])
+        free = self._room.lately(row.offer.node)
         if lv and free < lv.size:
             raise Violation('I4 room', f'{row.offer.node} has {free} bytes')
 
