@@ -345,8 +345,7 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
 
     def accept_transfer(self, context: typing.Any, volume: typing.Any,
                         new_user: str, new_project: str) -> None:
-        """Take from whoever is logged in what becomes another one's."""
-        connections.disconnect(self._service, volume.id, None)
+        connections.give_away(self._service, volume.id)
 
     def create_export(self, context: typing.Any, volume: typing.Any,
                       connector: dict[str, typing.Any]) -> None:

@@ -250,6 +250,27 @@ class NotHome(DMCloneException):
     message = ("Volume %(volume)s belongs to %(owner)s, not to %(node)s.")
 
 
+class NotBeingMade(DMCloneException, exception.MetadataUpdateFailure):
+    """Cinder has no other volume made, on another node, for an error of
+    this class (``no_reschedule_types`` of OnFailureRescheduleTask in
+    cinder/volume/flows/manager/create_volume.py): it would forget where this
+    one is.
+    """
+
+    message = ("Volume %(volume)s is not made on %(node)s: its status is "
+               "%(status)s, it is on %(owner)s. The request came twice, or "
+               "late. Nothing was changed but its status, which is error now: "
+               "if the volume is in order, an administrator resets it "
+               "(openstack volume set --state).")
+
+
+class NotWritten(DMCloneException):
+    message = ("Nothing was written to volume %(volume)s on %(node)s: its "
+               "status is %(status)s. The request came twice, or late. If the "
+               "volume is in order, an administrator resets its status, which "
+               "is error now (openstack volume set --state).")
+
+
 class VolumeLocked(DMCloneException):
     message = ("Another operation on volume %(volume)s has been running on "
                "%(node)s for %(seconds)s seconds. Try again later.")

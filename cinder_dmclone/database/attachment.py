@@ -40,6 +40,11 @@ class Attachment:
         return self.connected and (self.attached or self.kind is not None)
 
     @property
+    def over_iscsi(self) -> bool:
+        """Whether it was served over iSCSI, as far as is written down."""
+        return self.kind == 'iscsi'
+
+    @property
     def asked_for(self) -> bool:
         """Whether a connection for it is wanted, or being made."""
         return self.status in (VolumeAttachStatus.RESERVED,

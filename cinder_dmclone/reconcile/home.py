@@ -258,7 +258,7 @@ def _in_place(attachment: Attachment, row: rows.Row, host: str) -> bool:
     if not attachment.connected or attachment.host == host:
         return False
     if attachment.kind:
-        return attachment.kind == 'iscsi'
+        return attachment.over_iscsi
     # Not written down yet. A server that is here, too, migrates: with an
     # offer, unless others have the volume as well.
     if row.multiattach and not row.offer:

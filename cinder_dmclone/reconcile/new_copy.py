@@ -52,8 +52,9 @@ def _withdrawn(facts: Facts, row: rows.Row) -> Decision:
         if stale.step is not Verdict.WAIT:
             return stale
     return Decision(
-        Verdict.REPORT, 'it was written, so it was the volume, of which '
-        f'{row.owner} was made again; it is kept without a front')
+        Verdict.REPORT, 'it was written, or may have been, when it was the '
+        f'volume, of which {row.owner} was made again; it is kept without a '
+        'front')
 
 
 def _offered(facts: Facts, row: rows.Row) -> Decision:

@@ -76,6 +76,9 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
         return Placement(
             How.REFUSE, why=f'the attachment {unanswered[0].id} waits for it, '
             f'and {row.until_migrated}')
+    late = '' if waiting else _late(row, asking, host)
+    if late:
+        return Placement(How.REFUSE, why=late)
     if asking == host:
         if unanswered and not row.shared and _may_have_moved(row):
             return Placement(How.REFUSE, why=_not_ended(row, host))
@@ -84,7 +87,8 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
             return Placement(How.FRONT if attached else How.LOCAL)
     if broken:
         return Placement(How.REFUSE, why=f'its status is {row.status}')
-    if waiting is not None and waiting.instance is not None:
+    if (waiting is not None and waiting.instance is not None
+            and not waiting.over_iscsi):
         if peer:
             found = _for_server(row, waiting, peer, peer_up, host)
             if found.how is not How.ISCSI:
@@ -94,6 +98,26 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     if not connector.get('initiator'):
         return Placement(How.REFUSE, why=_unreached(asking, peer))
     return Placement(How.ISCSI)
+
+
+def _late(row: rows.Row, asking: str | None, host: str) -> str:
+    """Why a request that no attachment waits for is a late one; '' if not.
+
+    Cinder's manager would set the attachment back to attaching. It carries out
+    an image copy late as well, with this node's own connector, over what a
+    server wrote since. Who asks without attachments (``os-reserve``, as Ironic
+    does) makes the volume attaching first; one that is made only to be copied
+    is in use, and has none (``_revert_to_snapshot_generic``).
+    """
+    if row.status not in rows.ATTACH_STATUSES or not row.attachments:
+        return ''
+    complete = [a.id for a in row.attachments if a.connected and a.attached
+                and (a.host == asking or asking == host)]
+    if complete:
+        return (f'its attachment {complete[0]} is complete, and no other '
+                'waits for it')
+    return ('' if row.status == VolumeStatus.ATTACHING
+            else 'no attachment waits for it')
 
 
 def _may_have_moved(row: rows.Row) -> bool:
@@ -142,10 +166,10 @@ def mixes(how: How, row: rows.Row, here: bool, elsewhere: bool) -> str:
     """
     where = {How.FRONT: 'over iSCSI' * (elsewhere and not here),
              How.ISCSI: 'on this node' * (here and not elsewhere)}.get(how)
-    if not where or not row.multiattach:
+    if not where:
         return ''
-    return (f'it hydrates, and another server has it {where}: try again when '
-            'it has hydrated (cinder-dmclone status shows how far that is)')
+    return (f'it hydrates, and a server has it {where}: try again when it has '
+            'hydrated (cinder-dmclone status shows how far that is)')
 
 
 def goes_on(row: rows.Row, connector: typing.Mapping[str, typing.Any],

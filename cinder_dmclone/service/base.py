@@ -109,6 +109,17 @@ class Service:
             raise exceptions.NotHome(volume=row.id, owner=row.node,
                                      node=self.node)
 
+    def require_being_made(self, row: rows.Row) -> None:
+        """
+        :raises NotBeingMade: if a request to make a volume comes late
+        :raises NotHome: if it is made elsewhere
+        """
+        if row.status not in rows.BEING_MADE:
+            raise exceptions.NotBeingMade(
+                volume=row.id, node=self.node, status=row.status,
+                owner=row.node or 'no node')
+        self.require_home(row)
+
     def require_unoffered(self, row: rows.Row, asked: str) -> None:
         """
         :param asked: see ``settled``

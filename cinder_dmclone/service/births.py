@@ -27,6 +27,7 @@ def clone(service: Service, volume_id: VolumeId, source: VolumeId) -> None:
     """Make a volume that begins as what another one is now.
 
     :raises CannotBear: if the other is not of this backend, or does not fit
+    :raises NotBeingMade: if the volume is not being made any more
     :raises NoRoom: if this node has none
     """
     row = service.row(source)
@@ -37,7 +38,7 @@ def from_snapshot(service: Service, volume_id: VolumeId,
                   snapshot: SnapshotId) -> None:
     """Make a volume that begins as a snapshot.
 
-    :raises CannotBear, NoRoom: see ``clone``
+    :raises CannotBear, NotBeingMade, NoRoom: see ``clone``
     """
     found = service.world.snapshots.get(snapshot)
     if found is None or found.deleted or not found.at:
@@ -55,7 +56,7 @@ def _bear(service: Service, volume_id: VolumeId, source: rows.Row,
     world = service.world
     with service.locked(volume_id):
         row = service.row(volume_id)
-        service.require_home(row)
+        service.require_being_made(row)
         if not lender or foreign(lender, service.node):
             raise exceptions.CannotBear(
                 volume=volume_id, node=service.node,

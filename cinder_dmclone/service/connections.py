@@ -8,6 +8,7 @@ import typing
 from cinder.message import api as message_api
 from cinder.message import message_field
 from cinder import context as cinder_context
+from cinder.objects.fields import VolumeStatus
 from oslo_log import log as logging
 
 from cinder_dmclone.database import rows
@@ -63,6 +64,18 @@ def disconnect(service: Service, volume_id: VolumeId,
     """
     return service.at_home(messages.Disconnect(volume_id, connector),
                            disconnect_here)
+
+
+def give_away(service: Service, volume_id: VolumeId) -> None:
+    """Take from whoever is logged in what becomes another one's.
+
+    While it does, nobody is given it (``transfer_accept`` of the database
+    comes after this). A request that comes twice, late, is none.
+
+    :raises StillUsed: see ``disconnect``
+    """
+    if service.row(volume_id).status == VolumeStatus.AWAITING_TRANSFER:
+        disconnect(service, volume_id, None)
 
 
 # -- begun ------------------------------------------------------------------

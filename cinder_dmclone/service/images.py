@@ -8,6 +8,7 @@ import typing
 
 from oslo_log import log as logging
 
+from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
@@ -23,8 +24,15 @@ def local_path(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
     """A device for this node's own work on a volume, as image copies.
 
     Meanwhile the volume does not move.
+
+    :raises NotWritten: unless its status says that an image is to be written:
+        Cinder checks nothing when it carries that out (``VolumeManager
+        .reimage``), and a server may have had the volume since it was asked
     """
     with service.home(volume_id, 'written') as (row, stack):
+        if row.status not in rows.BEING_MADE:
+            raise exceptions.NotWritten(volume=row.id, node=service.node,
+                                        status=row.status)
         _, stack = cut.writable(service.world, row, stack)
         name = names.local_io(stack.known_as)
         consumers.consume(service.host, stack, name)

@@ -50,8 +50,18 @@ def create(service: Service, volume_id: VolumeId,
 
     :raises CannotSnapshot: if it cannot be made, or is not asked for any more
     """
+    known = service.world.snapshots.get(snapshot_id)
+    if known and _is_made(known, volume_id):
+        # The request comes twice, late: Cinder would save the status error.
+        return
     service.after_migration(
         snapshot_messages.TakeSnapshot(volume_id, snapshot_id), _take_here)
+
+
+def _is_made(snapshot: snapshots.SnapshotRow, volume_id: VolumeId) -> bool:
+    return bool(not snapshot.deleted and snapshot.volume == volume_id
+                and snapshot.status == SnapshotStatus.AVAILABLE
+                and not snapshot.unreadable and snapshot.at)
 
 
 def take(service: Service, request: snapshot_messages.TakeSnapshot) -> None:

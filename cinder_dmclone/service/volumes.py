@@ -29,11 +29,11 @@ def create(service: Service, volume_id: VolumeId) -> None:
     """Make the LV of a new volume; its row says so when this returns.
 
     :raises PoolFull, PoolUnusable: if its pool may take nothing new
-    :raises RowChanged: if the volume is not being made any more
+    :raises NotBeingMade, RowChanged: if it is not being made any more
     """
     with service.locked(volume_id):
         row = service.row(volume_id)
-        service.require_home(row)
+        service.require_being_made(row)
         _create(service, row)
 
 
@@ -90,8 +90,8 @@ def delete(service: Service, volume_id: VolumeId) -> None:
 def extend(service: Service, volume_id: VolumeId, size_gib: int) -> None:
     """Grow a volume; idempotent. Who uses it sees the new size.
 
-    :raises CannotExtend: if a device that is in use could not grow, or
-        Cinder migrates it
+    :raises CannotExtend: if a device that is in use could not grow, Cinder
+        migrates it, or it has become larger since that was asked for
     :raises GrownInPart: if one did not; asked for again it may
     :raises LiveMigrated: if its server is live-migrated for long
     """
@@ -110,6 +110,12 @@ def _grow(service: Service, row: rows.Row, request: messages.Extend) -> None:
         # Another LV, made with the size of before, becomes the volume.
         raise exceptions.CannotExtend(volume=row.id, node=service.node,
                                       reason=row.until_migrated)
+    if request.gib < row.size:
+        # Cinder would write down the size that comes late.
+        raise exceptions.CannotExtend(
+            volume=row.id, node=service.node,
+            reason=f'it has {row.size} GiB, which is more than '
+            f'{request.gib} GiB')
     row, stack = service.at_rest(row, 'extended')
     _require_growth(service, stack)
     name, size = names.data_lv(stack.lv), units.Bytes.from_gib(request.gib)

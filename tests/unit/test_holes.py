@@ -430,7 +430,8 @@ class FrozenTest(HoleTestCase):
                 except exceptions.VolumeLocked:
                     held.append(True)
         self.cloud.before = before
-        attachment, _ = self.relocated()
+        attachment = self.cloud.reserve(self.volume)
+        self.cloud.connect(self.volume, attachment, self.b)
         connections.connect(self.a.service, self.volume, self.b.connector)
         self.cloud.settle()
         connections.disconnect(self.a.service, self.volume, self.b.connector)

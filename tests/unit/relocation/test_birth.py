@@ -193,7 +193,7 @@ class CloneTest(BirthTestCase):
 
     def test_one_whose_creation_has_ended_is_not_made(self) -> None:
         volume = self.begin(self.b, status='error')
-        self.assertRaises(exceptions.RowChanged, births.clone,
+        self.assertRaises(exceptions.NotBeingMade, births.clone,
                           self.b.service, volume, self.volume)
         self.assertEqual({}, self.b.group.volumes)
 

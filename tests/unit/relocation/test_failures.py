@@ -218,6 +218,7 @@ class FailureTest(base.CloudTestCase):
 
     def test_volume_in_use_here(self) -> None:
         """H4: the fence sees every writer of the LV, not only the front."""
+        self.cloud.db.update(self.volume, status='downloading')
         copying = images.local_path(self.a.service, self.volume)
         path = copying.__enter__()
         self.a.mapper.open(path)

@@ -272,7 +272,8 @@ class RetryTest(base.CloudTestCase):
         self.assert_settled()
 
     def test_retry_after_the_commit_gets_the_same_path(self) -> None:
-        attachment, path = self.relocated()
+        attachment = self.cloud.reserve(self.volume)
+        path = self.cloud.connect(self.volume, attachment, self.b)
         for home in (self.a, self.b):
             info = connections.connect(home.service, self.volume,
                                        self.b.connector)

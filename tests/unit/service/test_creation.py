@@ -7,6 +7,8 @@ import functools
 import typing
 import uuid
 
+from cinder import exception
+
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
@@ -47,6 +49,17 @@ class CreateTest(base.CloudTestCase):
         self.assertEqual(1, self.cloud.row(found).generation)
         _, path = self.cloud.attach(found, self.b)
         self.assertEqual('data', self.b.mapper.read(path, 0))
+
+    def test_one_that_is_asked_for_twice(self) -> None:
+        """Cinder would ask another node, and forget that this one has it."""
+        volume = self.create()
+        lvs, row = dict(self.a.group.volumes), self.cloud.row(volume)
+        for status in ('available', 'in-use', 'error'):
+            self.cloud.db.update(volume, status=status)
+            with self.assertRaises(exception.MetadataUpdateFailure):
+                volumes.create(self.a.service, volume)
+        self.assertEqual(lvs, self.a.group.volumes)
+        self.assertEqual(row.provider_id, self.cloud.row(volume).provider_id)
 
     def copied(self, **values: typing.Any) -> VolumeId:
         """A row as Cinder makes it for a volume that it migrates here."""

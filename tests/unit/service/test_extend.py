@@ -57,6 +57,14 @@ class ExtendTest(base.CloudTestCase):
                          self.b.mapper.read(path, 12))
         self.assert_settled()
 
+    def test_one_that_comes_late(self) -> None:
+        """Cinder would write its size down: the volume is larger."""
+        for _ in range(2):
+            self.extend(3)
+        with self.assertRaisesRegex(exceptions.CannotExtend, 'has 3 GiB'):
+            self.extend(2)
+        self.assertEqual(units.Bytes.from_gib(3), self.size(self.a))
+
     def test_no_room(self) -> None:
         self.assertRaises(exceptions.CommandFailed, self.extend, 1000)
         self.assertEqual(units.Bytes.from_gib(1), self.size(self.a))

@@ -113,6 +113,15 @@ class MultiattachTest(base.CloudTestCase):
                           row.source))
         self.assert_no_complaints()
 
+    def served_to(self, outside: dict[str, str]) -> None:
+        """A server gets it there that is not on a node."""
+        served = self.reserve(ONE)
+        info = connections.connect(self.b.service, self.volume, outside)
+        self.cloud.db.update_attachment(
+            served, connector=jsonutils.dumps(outside),
+            connection_info=jsonutils.dumps(info))
+        self.cloud.complete(self.volume, served)
+
 
 class SameNodeTest(MultiattachTest):
 
@@ -384,13 +393,7 @@ class OneVolumeAtATimeTest(MultiattachTest):
     def test_while_it_hydrates_and_is_served(self) -> None:
         attachment, _ = self.attach(ONE, self.b)
         self.detach(attachment, self.b)
-        outside = {'host': 'x', 'initiator': 'iqn.x'}
-        served = self.reserve(ONE)
-        info = connections.connect(self.b.service, self.volume, outside)
-        self.cloud.db.update_attachment(
-            served, connector=jsonutils.dumps(outside),
-            connection_info=jsonutils.dumps(info))
-        self.cloud.complete(self.volume, served)
+        self.served_to({'host': 'x', 'initiator': 'iqn.x'})
         with self.assertRaisesRegex(exceptions.Hydrates, 'over iSCSI'):
             self.attach(TWO, self.b)
         _, info = self.attach(TWO, self.c)
@@ -405,6 +408,21 @@ class NotMultiattachTest(MultiattachTest):
     def setUp(self) -> None:
         super().setUp()
         self.cloud.db.update(self.volume, multiattach=False)
+
+    def test_nobody_reads_what_hydrates_in_two_ways(self) -> None:
+        """Its server is live-migrated from one to the other."""
+        outside = {'host': 'x', 'initiator': 'iqn.x'}
+        attachment, _ = self.attach(ONE, self.b)
+        self.reserve(ONE)
+        with self.assertRaisesRegex(exceptions.Hydrates, 'on this node'):
+            connections.connect(self.b.service, self.volume, outside)
+        self.detach(attachment, self.b)
+        self.served_to(outside)
+        with self.assertRaisesRegex(exceptions.Hydrates, 'over iSCSI'):
+            self.attach(ONE, self.b)
+        self.cloud.settle()
+        _, info = self.attach(ONE, self.b)
+        self.assertEqual('local', info['driver_volume_type'])
 
     def test_another_attachment_is_in_the_way(self) -> None:
         self.attach(ONE, self.a)

@@ -77,14 +77,27 @@ class ImageTest(base.CloudTestCase):
                         locks.volume(self.volume, 0.0)):
                     self.fail('somebody else could have it')
         self.cloud.before = before
+        self.cloud.db.update(self.volume, status='downloading')
         for use in images.local_path, images.readable:
             with use(self.a.service, self.volume):
                 pass
         self.assertEqual([str(names.local_io(self.lv)),
                           str(names.view(self.lv, self.volume))], removed)
 
+    def test_nothing_is_written_that_is_not_asked_for_any_more(self) -> None:
+        """Cinder copies an image at any time; a server may have it."""
+        self.cloud.attach(self.volume, self.a)
+        before = dict(self.a.mapper.mapped)
+        for status in ('in-use', 'reserved', 'available', 'error'):
+            self.cloud.db.update(self.volume, status=status)
+            with self.assertRaisesRegex(exceptions.NotWritten, status):
+                images.local_path(self.a.service, self.volume).__enter__()
+        self.assertEqual(before, self.a.mapper.mapped)
+        self.assertFalse(self.a.service.copying)
+
     def test_copied_while_the_volume_is_cloned(self) -> None:
         """It ends when its device is about to be led to the copy."""
+        self.cloud.db.update(self.volume, status='downloading')
         copying = images.local_path(self.a.service, self.volume)
         self.a.mapper.write(copying.__enter__(), 0, 'image')
 
@@ -98,6 +111,7 @@ class ImageTest(base.CloudTestCase):
                              status='creating')
         births.clone(self.a.service, volume, self.volume)
         self.assertFalse(self.a.service.copying)
+        self.cloud.db.update(self.volume, status='available')
         self.cloud.settle()
         self.cloud.clock.now += views.UNUSED_SECONDS + 1
         self.cloud.settle()

@@ -56,6 +56,32 @@ class ServerTest(base.TestCase):
         self.assertEqual((How.RELOCATE, 'new'), (found.how,
                                                  found.attachment))
 
+    def test_nova_attach_that_is_complete(self) -> None:
+        """A request that comes twice, late, would set it back."""
+        for asking, other in (('b', 'b'), ('a', 'a'),
+                              # An image is copied once more, from here.
+                              ('a', 'b')):
+            found = place(row('in-use', attached(other)), asking)
+            self.assertIs(How.REFUSE, found.how, (asking, other))
+            self.assertIn('attachment old is complete', found.why)
+
+    def test_nova_attach_that_is_not_asked_for_any_more(self) -> None:
+        found = place(row('in-use', attached('c')), 'b')
+        self.assertIs(How.REFUSE, found.how)
+        self.assertIn('no attachment waits', found.why)
+
+    def test_ironic_attach(self) -> None:
+        """It makes no attachment before it has connected."""
+        for peer in (True, False):
+            self.assertIs(How.ISCSI,
+                          place(row('attaching'), peer=peer).how)
+
+    def test_nova_attach_repeated_that_was_served_in_place(self) -> None:
+        """Its server may have it: there may be room now, or not."""
+        new = dataclasses.replace(attached('b', 'new', 'attaching'),
+                                  kind='iscsi')
+        self.assertIs(How.ISCSI, place(row('attaching', new)).how)
+
     def test_nova_attach_at_home(self) -> None:
         found = place(row('reserved', reserved()), 'a')
         self.assertIs(How.FRONT, found.how)

@@ -100,6 +100,13 @@ class AdmittedTest(ServedTest):
             self.cloud.db.update(self.volume, status='awaiting-transfer')
             self.cloud.settle()
             self.assertEqual(2, len(self.a.targets.exports))
+            exports = dict(self.a.targets.exports)
+            self.cloud.db.update(self.volume, status='available')
+            # It comes twice, late: a new owner may be served by now.
+            made.accept_transfer(None, types.SimpleNamespace(id=self.volume),
+                                 'user', 'project')
+            self.assertEqual(exports, self.a.targets.exports)
+            self.cloud.db.update(self.volume, status='awaiting-transfer')
             made.accept_transfer(None, types.SimpleNamespace(id=self.volume),
                                  'user', 'project')
             self.assertEqual({}, self.a.targets.exports)

@@ -44,14 +44,16 @@ class FailureTest(base.CloudTestCase):
             self.cloud.home(self.volume).service, self.volume,
             {'host': name, 'initiator': f'iqn.{name}'})
 
-    def serve(self, name: str) -> str:
+    def serve(self, name: str, complete: bool = True) -> str:
         attachment = self.cloud.reserve(self.volume)
         info = self.connect(name)
         self.cloud.db.update_attachment(
             attachment, connector=jsonutils.dumps(
                 {'host': name, 'initiator': f'iqn.{name}'}),
-            connection_info=jsonutils.dumps(info))
-        self.cloud.complete(self.volume, attachment)
+            connection_info=jsonutils.dumps(info),
+            attach_status='attaching')
+        if complete:
+            self.cloud.complete(self.volume, attachment)
         return attachment
 
     def admitted(self) -> set[str]:
@@ -92,7 +94,7 @@ class UndoneTest(FailureTest):
         self.assertEqual({'iqn.one'}, self.admitted())
 
     def test_a_repeated_request_takes_nothing_away(self) -> None:
-        self.serve('one')
+        self.serve('one', complete=False)
         with self.failing(half_made()):
             self.assertRaises(exceptions.TargetUnusable, self.connect, 'one')
         self.assertEqual({'iqn.one'}, self.admitted())

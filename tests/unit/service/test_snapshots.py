@@ -74,6 +74,16 @@ class SnapshotTestCase(base.CloudTestCase):
 class RestTest(SnapshotTestCase):
     """Nobody uses the volume."""
 
+    def test_a_request_that_comes_twice(self) -> None:
+        """Cinder makes one an error of which it is told one."""
+        snapshot = self.create()
+        before = self.found(snapshot)
+        self.cloud.attach(self.volume, self.b)
+        for node in (self.a, self.b):
+            snapshots.create(node.service, self.volume, snapshot)
+        self.assertEqual(before, self.found(snapshot))
+        self.assert_snapshot(snapshot)
+
     def test_a_pin_moves_nothing(self) -> None:
         row = self.cloud.row(self.volume)
         snapshot = self.create()

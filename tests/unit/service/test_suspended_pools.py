@@ -124,6 +124,7 @@ class InterruptedTest(SuspendedCase):
     def test_nothing_new_is_asked_of_it(self) -> None:
         """LVM would wait for it, and nobody could end that."""
         self.alone()
+        self.cloud.db.update(self.other, status='creating')
         with self.assertRaises(exceptions.PoolSuspended):
             volumes.create(self.a.service, self.other)
 
