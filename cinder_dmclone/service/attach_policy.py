@@ -153,7 +153,8 @@ def only_reads(row: rows.Row) -> bool:
     return row.is_read and not row.attachments
 
 
-def mixes(how: How, row: rows.Row, here: bool, elsewhere: bool) -> str:
+def mixes(how: How, row: rows.Row, host: str, here: bool,
+          elsewhere: bool) -> str:
     """Why a server cannot have a volume that hydrates; '' if it can.
 
     For one whose lender is on another node. The servers of such are either on
@@ -164,6 +165,11 @@ def mixes(how: How, row: rows.Row, here: bool, elsewhere: bool) -> str:
     :param here: whether a server on the volume's node has been given it
     :param elsewhere: whether it is served over iSCSI
     """
+    if not row.multiattach:
+        # Its only server is live-migrated, or an end has left something.
+        here = here and bool(row.connected_at(host))
+        elsewhere = elsewhere and any(
+            a.connected and a.host != host for a in row.attachments)
     where = {How.FRONT: 'over iSCSI' * (elsewhere and not here),
              How.ISCSI: 'on this node' * (here and not elsewhere)}.get(how)
     if not where:

@@ -150,7 +150,8 @@ def _require_unmixed(service: Service, row: rows.Row, stack: state.Stack,
     :raises Hydrates: if other servers have to have a volume in another way
     """
     why = attach_policy.mixes(
-        how, row, here=bool(stack.of_kind(names.Kind.FRONT)),
+        how, row, service.world.settings.host,
+        here=bool(stack.of_kind(names.Kind.FRONT)),
         elsewhere=bool(stack.of_kind(names.Kind.SERVE)))
     if why:
         raise exceptions.Hydrates(volume=row.id, node=service.node,

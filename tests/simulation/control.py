@@ -56,9 +56,6 @@ class Api:
         self.truth: truth_module.Truth | None = None
         # For which node an attachment was connected last.
         self.asked: dict[str, outside.Host] = {}
-        # Whether a request to end a connection may come after the next one
-        # was given: at the same host nothing tells which of them it means.
-        self.ends_later = False
         # Whether Cinder itself has moved it.
         self.moved = False
         self.fate: typing.Callable[[str], ports.Fate] = (
@@ -91,9 +88,6 @@ class Api:
         fate = self.fate(what)
         if once and fate is ports.Fate.TWICE:
             fate = ports.Fate.ARRIVES
-        if what == 'disconnect' and fate in (ports.Fate.TWICE,
-                                             ports.Fate.LATE):
-            self.ends_later = True
         future = self.cloud.send(what, target, fate, TIMEOUT,
                                  answer, lambda: self.cloud.nodes[target].up)
         if not future.wait(seconds):

@@ -215,7 +215,7 @@ class Nova:
         if node.mapper.named(path) not in node.mapper.mapped:
             if self.truth.meddled:
                 raise Refused('the attachment was deleted meanwhile')
-            if self.api.ends_later:
+            if self.truth.ends_later:
                 raise Refused('the end of another one has come late')
             if back and self.cloud.row(self.api.volume).node != node.name:
                 raise Refused('the server wrote meanwhile')

@@ -221,12 +221,16 @@ class GateTest(migration.MigrationTestCase):
         service = self.a.service
         for call in (lambda: volumes.extend(service, self.volume, 2),
                      lambda: migrate.migrate(service, self.volume,
-                                             'c@dmclone#pool'),
-                     lambda: connections.connect(service, self.volume, {
-                         'host': 'elsewhere', 'initiator': 'iqn.x'})):
+                                             'c@dmclone#pool')):
             with self.assertRaisesRegex(exceptions.DMCloneException,
                                         'live-migrated'):
                 call()
+        waiting = self.cloud.db.attachment(self.volume, instance_uuid=None)
+        with self.assertRaisesRegex(exceptions.DMCloneException,
+                                    'live-migrated'):
+            connections.connect(service, self.volume, {
+                'host': 'elsewhere', 'initiator': 'iqn.x'})
+        self.cloud.db.drop_attachment(waiting)
         self.switch()
         self.leave()
         self.assert_migrated()
