@@ -2,7 +2,7 @@
 """The clone's own records: what they are trusted for."""
 from __future__ import annotations
 
-from lab import RestError, look
+from lab import LabError, look
 from tests.functional import base
 
 # A second clone on a copy of the metadata tells what the disk knows.
@@ -66,15 +66,15 @@ class MetadataTest(base.FunctionalTest):
         self.assertEqual([], [
             name for name in look.devices(self.node2)
             if name.startswith(('dmclone-clone', 'dmclone-front'))])
-        second = self.assertRaises(RestError, self.lab.connect, at.id, 2)
-        self.assertIn(volume, str(second))
+        error = self.assertRaises(LabError, self.node2.volume.cli, 'activate')
+        self.assertIn(volume, str(error))
         self.assertEqual(record, self.row(volume).provider_id)
         tags = look.volumes(self.node1)[f'volume-{volume}']
         self.assertTrue(any(tag.startswith('dmclone.1.lent') for tag in tags))
         # With its metadata it goes on.
         self.node2.run(f'dd if=/var/tmp/meta of={meta} bs=4M oflag=direct; '
                        'rm /var/tmp/meta')
-        self.assertEqual(at.path, self.lab.connect(at.id, 2)['device_path'])
+        self.node2.volume.cli('activate')
         self.assertEqual('', image.blocks_difference(at))
         self.release(at, self.node1)
         self.wait_complete(volume)

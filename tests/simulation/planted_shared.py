@@ -59,7 +59,7 @@ def _first_of_all(others, waiting, host):
 
 @bug('what hydrates is served here and elsewhere',
      (attach_policy, 'mixes'), where='story/two hydrating')
-def _mixed(how, row, here, elsewhere):
+def _mixed(how, row, host, here, elsewhere):
     return ''
 
 
