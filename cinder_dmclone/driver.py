@@ -301,7 +301,8 @@ class DMCloneVolumeDriver(driver.VolumeDriver):
         """
         try:
             manage.unmanage(self._service, volume.id)
-        except (exceptions.CannotUnmanage, exceptions.DeviceBusy) as error:
+        except (exceptions.CannotUnmanage, exceptions.DeviceBusy,
+                exceptions.VolumeLocked) as error:
             LOG.error('Volume %(volume)s was not unmanaged: %(error)s',
                       {'volume': volume.id, 'error': error.msg})
             raise exception.VolumeIsBusy(volume_name=volume.name) from error

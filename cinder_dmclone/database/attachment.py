@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 
 from cinder.objects.fields import VolumeAttachStatus
 from oslo_serialization import jsonutils
@@ -62,3 +63,12 @@ def read_attachment(attachment_id: str, status: str, instance: str | None,
     return Attachment(attachment_id, status, instance, bool(found),
                       found.get('host'), initiator,
                       info.get('driver_volume_type'))
+
+
+def read_attachments(found: typing.Iterable[typing.Any]
+                     ) -> dict[str, list[Attachment]]:
+    """Such rows, each after the id of its volume, by that."""
+    by_volume: dict[str, list[Attachment]] = {}
+    for volume_id, *fields in found:
+        by_volume.setdefault(volume_id, []).append(read_attachment(*fields))
+    return by_volume

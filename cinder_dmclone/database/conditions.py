@@ -15,6 +15,7 @@ from cinder.objects.fields import VolumeAttachStatus
 import sqlalchemy as sa
 
 from cinder_dmclone.database import rows
+from cinder_dmclone.location import VolumeId
 from cinder_dmclone.releases import models
 
 # The columns that every change of a row expects to be as they were read, and
@@ -35,6 +36,18 @@ class Condition:
     holds: sa.ColumnElement
     reason: typing.Callable[[rows.Row], str]
     stays: bool = False
+
+
+def had_unmade(volume_id: VolumeId) -> sa.ColumnElement:
+    """Whether a volume is not all made yet, and somebody has, or had, it.
+
+    CreateVolumeOnFinishTask (cinder/volume/flows/manager/create_volume.py)
+    writes when it was launched, and nothing before.
+    """
+    volume, attachment = models.Volume, models.VolumeAttachment
+    return sa.and_(
+        volume.id == volume_id, volume.launched_at.is_(None),
+        sa.exists().where(attachment.volume_id == volume_id))
 
 
 def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:

@@ -5,9 +5,9 @@ Ten changes exist, each one UPDATE: *offer*, *renew*, *withdraw*, *commit* and
 *complete* of a volume, *begin* and *bear* of a new one, *spare* of one that
 was not reverted, *take back* of one whose owner is lost, *adopt* of one of
 which the database is wrong; a commit may pin a snapshot in the same
-transaction. A change whose answer was lost is read back.
-That it was made is then known; that it was not is known only of one that can
-be made no more, for the COMMIT may still be on its way.
+transaction. A change whose answer was lost is read back. That it was made is
+then known; that it was not is known only of one that can be made no more, for
+the COMMIT may still be on its way.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from cinder.objects.fields import VolumeStatus
 from oslo_log import log as logging
 import sqlalchemy as sa
 
-from cinder_dmclone.database.attachment import Attachment
-from cinder_dmclone.database.attachment import read_attachment
+from cinder_dmclone.database.attachment import read_attachments
 from cinder_dmclone.database import causal_reads
 from cinder_dmclone.database import changes
 from cinder_dmclone.database import conditions
@@ -104,6 +103,11 @@ class RowStore:
                    volume.host.startswith(node + '#', autoescape=True)))
 
     @reads
+    def had_unmade(self, volume_id: VolumeId) -> bool:
+        """Whether somebody has, or had, a volume that is not all made yet."""
+        return bool(self._read(conditions.had_unmade(volume_id), [volume_id]))
+
+    @reads
     def moving(self) -> list[rows.Row]:
         """The rows of all living volumes whose record names another LV.
 
@@ -143,10 +147,7 @@ class RowStore:
                 attachment.connector, attachment.connection_info).filter(
                     attachment.volume_id.in_([row.id for row in found]),
                     attachment.deleted == sa.false()).all() if found else []
-        by_volume: dict[str, list[Attachment]] = {}
-        for volume_id, *fields in attachments:
-            by_volume.setdefault(volume_id, []).append(
-                read_attachment(*fields))
+        by_volume = read_attachments(attachments)
         return [rows.Row(
             id=row.id, host=row.host, name_id=row._name_id,
             size=row.size, status=row.status,

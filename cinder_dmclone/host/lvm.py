@@ -2,10 +2,8 @@
 """A volume group: its logical volumes, their tags and their form.
 
 An LV is linear, or thin, in a pool; ``LogicalVolume.pool`` tells, and
-``VolumeGroup.pool`` what new ones of data are.
-
-One report tells everything. It is kept for a while: a relocation looks many
-times, and LVM is slow.
+``VolumeGroup.pool`` what new ones of data are. One report tells everything,
+and is kept for a while: a relocation looks many times, and LVM is slow.
 """
 
 from __future__ import annotations
@@ -61,6 +59,7 @@ class LogicalVolume:
     :ivar skipped: whether activations of its group leave it out
     :ivar suspended: whether its I/O waits, as LVM was killed in a change of
         it, or of its pool; LVM itself makes no report during a change
+    :ivar origin: whether LVM would remove others with it, that need it
     :ivar health: what LVM found wrong with it or its disks for the report
         (lv_health_status in lvmreport(7)); empty if nothing. ``partial``: a
         disk that it is on was missing
@@ -77,6 +76,7 @@ class LogicalVolume:
     skipped: bool = False
     suspended: bool = False
     health: str = ''
+    origin: bool = False
 
     @classmethod
     def parse(cls, group: str, row: dict[str, str]) -> Self:
@@ -93,7 +93,8 @@ class LogicalVolume:
             pool=row['pool_lv'] if row['lv_layout'] == _THIN else '',
             skipped=bool(row['lv_skip_activation']),
             suspended=row['lv_suspended'] == 'suspended',
-            health=row['lv_health_status'])
+            health=row['lv_health_status'],
+            origin=not lvm.NEEDED.isdisjoint(row['lv_role'].split(',')))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,8 +134,7 @@ class Report:
         disks = tuple(row['pv_name'] for row in report['pv']
                       if row['pv_name'].startswith('/'))
         # Names in brackets are parts of other volumes.
-        rows = [row for row in report['lv']
-                if not row['lv_name'].startswith('[')]
+        rows = [row for row in report['lv'] if row['lv_name'][0] != '[']
         lvs = [LogicalVolume.parse(group['vg_name'], row)
                for row in rows if row['lv_layout'] != thin_pool.LAYOUT]
         return cls(

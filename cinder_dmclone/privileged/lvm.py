@@ -62,7 +62,7 @@ _UUID = 'LVM-'
 # '@' is what one misses here; LVM refuses it.
 _TAG = re.compile(r'[A-Za-z0-9_+.][A-Za-z0-9_+.\-/=!:&#]{0,1022}')
 # Roles of what LVM removes with all that needs it (lvmreport(7)).
-_NEEDED = frozenset(['thickorigin', 'extthinorigin'])
+NEEDED = frozenset(['thickorigin', 'extthinorigin'])
 _ABSENT = re.compile(r'Failed to find logical volume')
 _BUSY = re.compile(r'in use|is used by another device')
 # Up to LVM 2.03.16, and since (``lv_resize`` in lib/metadata/lv_manip.c).
@@ -284,7 +284,7 @@ def remove(group: str, name: str) -> None:
     volume = _volume(group, name)
     try:
         roles = _lvm('lvs', '--noheadings', '-o', 'lv_role', volume)
-        if _NEEDED.intersection(roles.strip().split(',')):
+        if NEEDED.intersection(roles.strip().split(',')):
             raise exceptions.DeviceBusy(device=volume)
         _lvm('lvremove', '--yes', '--quiet', volume,
              seconds=_REMOVAL_SECONDS)

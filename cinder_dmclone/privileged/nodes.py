@@ -24,6 +24,8 @@ SYSFS = pathlib.Path('/sys/dev/block')
 # udev on a busy node takes its time.
 SECONDS = 5.0
 _PAUSE = 0.01
+# The parts of '/dev/sda'; one more has an LV, or a device in /dev/mapper.
+_OF_DISKS = 3
 _NAME = re.compile(r'^DEVNAME=(.+)$', re.MULTILINE)
 
 
@@ -41,14 +43,25 @@ def ready(path: str, devnum: str = '') -> str:
     deadline = time.monotonic() + SECONDS
     while True:
         found = _number(path)
-        if found and (found == wanted or not wanted
-                      and (SYSFS / found).exists()):
+        if found and (found == wanted
+                      or not wanted and _stands_for_itself(path, found)):
             return path
         if time.monotonic() > deadline:
             raise exceptions.NodeLate(
                 path=path, node=platform.node(), seconds=SECONDS,
                 devnum=wanted or 'that exists', found=found or 'nothing')
         time.sleep(_PAUSE)
+
+
+def _stands_for_itself(path: str, devnum: str) -> bool:
+    """Whether a path is right though the device mapper does not know it.
+
+    The link of an LV that is not active may still lead to the number that it
+    had, which another one has now.
+    """
+    device = SYSFS / devnum
+    return device.exists() and not (
+        len(path.split('/')) > _OF_DISKS and (device / 'dm').exists())
 
 
 def kernels(devnum: str) -> str:

@@ -34,11 +34,13 @@ class Service:
 
     :ivar copying: volumes that this process copies to; their devices are not
         open all the time
+    :ivar imaged: when, by the clock, it has copied an image to a volume
     """
 
     world: World
     loop: reconciler.Reconciler
     copying: set[VolumeId] = dataclasses.field(default_factory=set)
+    imaged: dict[VolumeId, float] = dataclasses.field(default_factory=dict)
 
     @property
     def host(self) -> Host:

@@ -17,6 +17,7 @@ from cinder_dmclone.relocation import birth
 from cinder_dmclone.relocation import coordinator
 from cinder_dmclone.relocation import cut
 from cinder_dmclone.service.base import Service
+from cinder_dmclone.service import images
 from cinder_dmclone.service import snapshots
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack.state import Stack
@@ -31,6 +32,7 @@ def clone(service: Service, volume_id: VolumeId, source: VolumeId) -> None:
     :raises NoRoom: if this node has none
     """
     row = service.row(source)
+    images.require_clean(service, volume_id, source)
     _bear(service, volume_id, row, row.node)
 
 

@@ -106,6 +106,10 @@ def _serve(service: Service, known: observed.Facts,
             return _relocate(service, row, found)
         except exceptions.HasToStay as error:
             found = _in_place(service, row, found, connector, error)
+    if row.id in service.copying and found.how is not How.LOCAL:
+        raise exceptions.CannotServe(
+            volume=row.id, node=service.node,
+            reason='an image is being copied to it; try again later')
     if found.how is not How.FRONT or row.shared:
         service.require_unoffered(row, 'connected')
     if not stack.put_together:

@@ -18,6 +18,9 @@ from cinder_dmclone.stack import consumers
 
 LOG = logging.getLogger(__name__)
 
+# Cinder has the end of a volume's creation written down long before.
+IMAGED_SECONDS = 3600.0
+
 
 @contextlib.contextmanager
 def local_path(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
@@ -40,10 +43,37 @@ def local_path(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
     try:
         yield name.path
     finally:
+        _note(service, volume_id)
         try:
             _remove(service, volume_id, name)
         finally:
             service.copying.discard(volume_id)
+
+
+def _note(service: Service, volume_id: VolumeId) -> None:
+    now, imaged = service.world.clock.monotonic(), service.imaged
+    for known in [each for each, at in list(imaged.items())
+                  if now - at > IMAGED_SECONDS]:
+        imaged.pop(known, None)
+    imaged[volume_id] = now
+
+
+def require_clean(service: Service, volume_id: VolumeId,
+                  source: VolumeId) -> None:
+    """See that what the image cache keeps is the image.
+
+    Cinder clones a volume for it that it has just made of one, when somebody
+    may have been given it already (``downloading`` in ``_attachment_reserve``
+    of cinder/volume/api.py): all later volumes of that image would begin with
+    what he wrote.
+
+    :raises CannotBear: if somebody has, or had, the source
+    """
+    if source in service.imaged and service.world.rows.had_unmade(source):
+        raise exceptions.CannotBear(
+            volume=volume_id, node=service.node,
+            reason=f'volume {source} is not all made yet, and was attached '
+            'already: it may have more than its image')
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from oslo_utils import excutils
 
 from cinder_dmclone.database import rows
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import LvUuid
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
@@ -64,15 +65,18 @@ def delete(service: Service, volume_id: VolumeId) -> None:
 
     One that failed to be managed is an operator's LV, which is kept. The
     reconciler erases any other's when Cinder has deleted the row, and nobody
-    else needs it. While a volume is being made nobody deletes it: Cinder asks
-    for that when an attempt has failed, and the next may be under way here.
+    else needs it. While a volume is being made nobody deletes it, but what a
+    failed attempt has left: the next may be under way, also here.
 
     :raises DeviceBusy: if it is in use; it is then left as it was
     """
     world, host = service.world, service.host
     with service.locked(volume_id):
         row = world.rows.get(volume_id)
-        if row is None or row.deleted or row.status in rows.BEING_MADE:
+        if row is None or row.deleted:
+            return
+        if row.status in rows.BEING_MADE:
+            _clear_attempt(service, row)
             return
         service.require_home(row)
         if manage.was_given(row):
@@ -85,6 +89,32 @@ def delete(service: Service, volume_id: VolumeId) -> None:
         if stack.tags.own and stack.tags.own.volume != row.id:
             actions.rename(world, stack, row)
     service.loop.enqueue(row.lv, schedule.SOONEST)
+
+
+def _clear_attempt(service: Service, row: rows.Row) -> None:
+    """Let go of an LV that was made here for a volume that was not.
+
+    When what follows has failed Cinder forgets the host, has the volume made
+    anew, elsewhere or here, and asks the node that has failed
+    (``_post_reschedule`` of OnFailureRescheduleTask in
+    cinder/volume/flows/manager/create_volume.py). Nobody has had it, and its
+    LV is called after the volume on each node.
+    """
+    stack = inspect.refresh(service.host, LvUuid(row.id))
+    own = stack.tags.own
+    if (row.node == service.node or row.name_id or row.attachments
+            or not stack.bare or own is None or own.volume != row.id
+            or stack.tags not in (
+                lv_tags.Tags(own=own),
+                lv_tags.Tags(own=own, erased=stack.tags.erased))):
+        return
+    # A later attempt is known by the generation that it comes after.
+    if own.generation < row.reached or (
+            not row.node and own.generation == row.reached):
+        if stack.data and stack.data.pool:
+            teardown.teardown(service.host, stack)
+        teardown.condemn(service.host, stack)
+        service.loop.enqueue(stack.lv)
 
 
 def extend(service: Service, volume_id: VolumeId, size_gib: int) -> None:

@@ -180,11 +180,14 @@ def erase(host: Host, stack: Stack,
     it never had.
 
     :param goes_on: asked again and again; who denies it ends it before long
-    :raises DeviceBusy: if somebody has it open: it could not be removed, and
-        would be overwritten again with each try
+    :raises DeviceBusy: if somebody has it open, or others need it: it could
+        not be removed, and would be overwritten again with each try
+    :raises NoSuchDevice: if it is not active
     """
     if stack.data and not stack.data.pool:
-        if stack.data.devnum and host.dm.open_count(stack.data.devnum):
+        if not stack.data.devnum:
+            raise exceptions.NoSuchDevice(device=stack.data.path)
+        if stack.data.origin or host.dm.open_count(stack.data.devnum):
             raise exceptions.DeviceBusy(device=stack.data.path)
         host.erase(stack.data.path, stack.data.size, goes_on)
 

@@ -95,6 +95,21 @@ class FormTest(ThinCase):
                            lambda: True)
             self.assertEqual(count, erase.call_count)
 
+    def test_what_could_not_be_removed_is_not_overwritten(self) -> None:
+        """Nor what is not active: its path may lead to another device."""
+        host, erase = self.a.process.world.host, mock.Mock()
+        stack = inspect.refresh(
+            host, self.cloud.row(self.cloud.create(self.a)).lv)
+        assert stack.data
+        for error, changed in ((exceptions.DeviceBusy, {'origin': True}),
+                               (exceptions.NoSuchDevice, {'devnum': None})):
+            data = dataclasses.replace(stack.data, **changed)
+            self.assertRaises(error, teardown.erase,
+                              dataclasses.replace(host, erase=erase),
+                              dataclasses.replace(stack, data=data),
+                              lambda: True)
+        erase.assert_not_called()
+
     def test_an_lv_keeps_its_form(self) -> None:
         """Also when its node has another for new ones."""
         volume = self.cloud.create(self.b)

@@ -100,6 +100,14 @@ class NodesTest(unittest.TestCase):
             self.dev[path] = ['254:6']
             self.assertIn('254:7', self.late(path))
 
+    def test_the_link_of_an_lv_that_is_not_active(self) -> None:
+        """Its number is another one's now, whom udev has yet to tell of."""
+        (nodes.SYSFS / '254:7' / 'dm').mkdir()
+        self.dev[f'/dev/vg/{LV}'] = ['254:7']
+        self.assertIn('there is 254:7', self.late(f'/dev/vg/{LV}'))
+        self.dev['/dev/dm-7'] = ['254:7']
+        nodes.ready('/dev/dm-7')
+
     def test_a_node_without_a_device(self) -> None:
         self.dev['/dev/sdb'] = ['8:32']
         self.assertIn('8:32', self.late('/dev/sdb'))

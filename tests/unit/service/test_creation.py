@@ -50,6 +50,38 @@ class CreateTest(base.CloudTestCase):
         _, path = self.cloud.attach(found, self.b)
         self.assertEqual('data', self.b.mapper.read(path, 0))
 
+    def retried(self, volume: VolumeId, host: str | None) -> None:
+        """Cinder has it made anew, and asks the node that has failed."""
+        self.cloud.db.update(volume, status='creating', host=host)
+        volumes.delete(self.a.service, volume)
+        self.cloud.settle()
+
+    def test_nothing_is_left_of_one_that_is_made_elsewhere(self) -> None:
+        for host in (None, f'{self.b.name}#pool'):
+            volume = self.create()
+            if host:
+                self.cloud.db.update(volume, host=host)
+                volumes.create(self.b.service, volume)
+            self.retried(volume, host)
+            self.assertNotIn(names.data_lv(LvUuid(volume)),
+                             self.a.group.volumes)
+            self.cloud.db.update(volume, host=f'{self.a.name}#pool')
+            volumes.create(self.a.service, volume)
+
+    def test_what_may_be_wanted_is_kept(self) -> None:
+        """It is made here again, or not yet elsewhere, or somebody has it."""
+        volume = self.create()
+        self.retried(volume, f'{self.a.name}#pool')
+        self.retried(volume, f'{self.b.name}#pool')
+        attachment = self.cloud.db.attachment(volume)
+        self.retried(volume, None)
+        self.cloud.db.drop_attachment(attachment)
+        self.a.group.retag(names.data_lv(LvUuid(volume)), [lv_tags.print_tag(
+            lv_tags.OwnTag(2, volume))], [lv_tags.print_tag(
+                lv_tags.OwnTag(1, volume))])
+        self.retried(volume, None)
+        self.assertIn(names.data_lv(LvUuid(volume)), self.a.group.volumes)
+
     def test_one_that_is_asked_for_twice(self) -> None:
         """Cinder would ask another node, and forget that this one has it."""
         volume = self.create()

@@ -8,7 +8,10 @@ attachment.
 
 from __future__ import annotations
 
+import functools
 import uuid
+
+from oslo_utils import timeutils
 
 from cinder_dmclone import exceptions
 from cinder_dmclone.location import VolumeId
@@ -94,6 +97,44 @@ class ImageTest(base.CloudTestCase):
                 images.local_path(self.a.service, self.volume).__enter__()
         self.assertEqual(before, self.a.mapper.mapped)
         self.assertFalse(self.a.service.copying)
+
+    def test_nobody_is_given_it_meanwhile(self) -> None:
+        """Cinder reserves a volume that is still `downloading`."""
+        self.cloud.db.update(self.volume, status='downloading')
+        with images.local_path(self.a.service, self.volume):
+            attachment = self.cloud.reserve(self.volume)
+            for connector in (self.a.connector, {'host': 'x',
+                                                 'initiator': 'iqn.x'}):
+                with self.assertRaisesRegex(exceptions.CannotServe,
+                                            'an image is being copied'):
+                    connections.connect(self.a.service, self.volume,
+                                        connector)
+        self.cloud.connect(self.volume, attachment, self.a)
+
+    def test_the_image_cache_keeps_nothing_else(self) -> None:
+        """What somebody wrote before it was cloned for that."""
+        self.cloud.db.update(self.volume, status='downloading')
+        with images.local_path(self.a.service, self.volume):
+            pass
+        attachment, _ = self.cloud.attach(self.volume, self.a)
+        volume = VolumeId(str(uuid.uuid4()))
+        self.cloud.db.volume(volume, f'{self.a.name}#{cloud.POOL}',
+                             status='creating')
+        clone = functools.partial(births.clone, self.a.service, volume,
+                                  self.volume)
+        self.assertRaisesRegex(exceptions.CannotBear, 'more than its image',
+                               clone)
+        self.cloud.detach(self.volume, attachment, self.a)
+        self.assertRaises(exceptions.CannotBear, clone)
+        self.cloud.db.update(self.volume, launched_at=timeutils.utcnow())
+        clone()
+        self.cloud.clock.now += images.IMAGED_SECONDS + 1
+        with images.readable(self.a.service, self.volume):
+            pass
+        self.cloud.db.update(self.volume, status='downloading')
+        with images.local_path(self.a.service, self.volume):
+            pass
+        self.assertEqual({self.volume}, set(self.a.service.imaged))
 
     def test_copied_while_the_volume_is_cloned(self) -> None:
         """It ends when its device is about to be led to the copy."""

@@ -114,6 +114,15 @@ class ErasedTest(UndoTestCase):
         self.undo(self.a, self.lv, plan.record)
         self.cloud.attach(self.volume, self.a)
 
+    def test_what_was_begun_outlives_the_service(self) -> None:
+        """The kernel knows that somebody has it open."""
+        self.restore()
+        with self.assertRaisesRegex(exceptions.PeerRefused,
+                                    'it is being overwritten'), (
+                mock.patch.object(self.a.mapper, 'open_count',
+                                  lambda devnum: 1)):
+            self.undo(self.a, self.lv, self.undo(self.a, self.lv).record)
+
     def test_an_erasure_ends_when_the_row_names_it_again(self) -> None:
         """Before, who does not want it must wait; nothing is undone then."""
         lv = self.a.group.volumes[names.data_lv(self.lv)]
