@@ -131,7 +131,7 @@ def _hindrance(row: rows.Row, snapshot: snapshots.SnapshotRow | None) -> str:
     """
     if row.status != rows.REVERTING:
         return f'its status is {row.status}'
-    other = service_snapshots.not_meant(row, snapshot,
+    other = service_snapshots.not_meant(row.id, snapshot,
                                         SnapshotStatus.RESTORING)
     if other or snapshot is None:
         return other

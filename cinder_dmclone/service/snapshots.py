@@ -51,17 +51,12 @@ def create(service: Service, volume_id: VolumeId,
     :raises CannotSnapshot: if it cannot be made, or is not asked for any more
     """
     known = service.world.snapshots.get(snapshot_id)
-    if known and _is_made(known, volume_id):
+    if not not_meant(volume_id, known, SnapshotStatus.AVAILABLE) and (
+            known and known.at):
         # The request comes twice, late: Cinder would save the status error.
         return
     service.after_migration(
         snapshot_messages.TakeSnapshot(volume_id, snapshot_id), _take_here)
-
-
-def _is_made(snapshot: snapshots.SnapshotRow, volume_id: VolumeId) -> bool:
-    return bool(not snapshot.deleted and snapshot.volume == volume_id
-                and snapshot.status == SnapshotStatus.AVAILABLE
-                and not snapshot.unreadable and snapshot.at)
 
 
 def take(service: Service, request: snapshot_messages.TakeSnapshot) -> None:
@@ -94,7 +89,7 @@ def _take_here(service: Service, row: rows.Row,
         service.loop.enqueue(row.id)
 
 
-def not_meant(row: rows.Row, snapshot: snapshots.SnapshotRow | None,
+def not_meant(volume: VolumeId, snapshot: snapshots.SnapshotRow | None,
               status: str) -> str:
     """Why a request is not about a snapshot of a volume; it may come late.
 
@@ -106,7 +101,7 @@ def not_meant(row: rows.Row, snapshot: snapshots.SnapshotRow | None,
         return snapshot.unreadable
     if snapshot.status != status:
         return f'the status of the snapshot is {snapshot.status}'
-    if snapshot.volume != row.id:
+    if snapshot.volume != volume:
         return f'it is one of volume {snapshot.volume}'
     return ''
 
@@ -114,7 +109,7 @@ def not_meant(row: rows.Row, snapshot: snapshots.SnapshotRow | None,
 def _hindrance(row: rows.Row, stack: state.Stack,
                snapshot: snapshots.SnapshotRow | None) -> str:
     """Why a snapshot cannot be made."""
-    other = not_meant(row, snapshot, SnapshotStatus.CREATING)
+    other = not_meant(row.id, snapshot, SnapshotStatus.CREATING)
     if other:
         return other
     if row.migration_status not in rows.SETTLED_MIGRATION:

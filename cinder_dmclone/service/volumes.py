@@ -104,17 +104,16 @@ def _clear_attempt(service: Service, row: rows.Row) -> None:
     own = stack.tags.own
     if (row.node == service.node or row.name_id or row.attachments
             or not stack.bare or own is None or own.volume != row.id
-            or stack.tags not in (
-                lv_tags.Tags(own=own),
-                lv_tags.Tags(own=own, erased=stack.tags.erased))):
+            or stack.tags != lv_tags.Tags(own=own, erased=stack.tags.erased)):
         return
     # A later attempt is known by the generation that it comes after.
     if own.generation < row.reached or (
             not row.node and own.generation == row.reached):
         if stack.data and stack.data.pool:
             teardown.teardown(service.host, stack)
-        teardown.condemn(service.host, stack)
-        service.loop.enqueue(stack.lv)
+        else:
+            teardown.condemn(service.host, stack)
+            service.loop.enqueue(stack.lv)
 
 
 def extend(service: Service, volume_id: VolumeId, size_gib: int) -> None:

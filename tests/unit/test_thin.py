@@ -95,6 +95,15 @@ class FormTest(ThinCase):
                            lambda: True)
             self.assertEqual(count, erase.call_count)
 
+    def test_nothing_is_left_of_an_attempt_to_make_one(self) -> None:
+        """Cinder has it made elsewhere; there is nothing to overwrite."""
+        volume = self.cloud.create(self.b)
+        lv = names.data_lv(self.cloud.row(volume).lv)
+        self.assertIn(lv, self.b.group.volumes)
+        self.cloud.db.update(volume, status='creating', host=None)
+        volumes.delete(self.b.service, volume)
+        self.assertNotIn(lv, self.b.group.volumes)
+
     def test_what_could_not_be_removed_is_not_overwritten(self) -> None:
         """Nor what is not active: its path may lead to another device."""
         host, erase = self.a.process.world.host, mock.Mock()
