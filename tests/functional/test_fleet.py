@@ -23,9 +23,9 @@ EXAMINED = 100
 SCENARIOS = ('relocation.test_relocation', 'relocation.test_chain',
              'relocation.test_migration', 'relocation.test_cut',
              'relocation.test_birth', 'service.test_creation',
-             'service.test_host_names', 'service.test_reverts',
-             'service.test_service', 'service.test_snapshots',
-             'test_exchange')
+             'service.test_host_names', 'service.test_own_work',
+             'service.test_reverts', 'service.test_service',
+             'service.test_snapshots', 'test_exchange')
 
 # A node of the fleet, which is drained.
 NODE = NodeName('a@dmclone')
@@ -63,6 +63,8 @@ class FleetTest(unittest.TestCase):
                              if found.text.startswith(kind)], kind)
         self.assertTrue([found for found in sent
                          if 'volumes_deleted_host_idx' in found.keys])
+        self.assertTrue([found for found in sent
+                         if 'launched_at IS NULL' in found.text])
         dear = {found.shape: found for found in sent
                 if found.scans or found.examined > EXAMINED}
         self.assertEqual('', '\n'.join(map(str, dear.values())))
