@@ -20,6 +20,7 @@ from cinder_dmclone.ports import Host
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
 from cinder_dmclone.reconcile.observed import Answers
+from cinder_dmclone.reconcile.observed import Facts
 from cinder_dmclone.reconcile.turns import Turns
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack.state import Stack
@@ -27,6 +28,9 @@ from cinder_dmclone import units
 from cinder_dmclone.world import World
 
 LOG = logging.getLogger(__name__)
+
+# More questions than that lead to no answer.
+MOST = 10
 
 
 def show(host: Host, lv: LvUuid) -> messages.Shown:
@@ -109,6 +113,20 @@ def ask(world: World, decision: Decision, stack: Stack,
         if turns:
             turns.asked(place.node, question, heard)
     return True
+
+
+def find_out(world: World, judge: typing.Callable[
+        [Answers], tuple[Decision, Facts]]) -> Answers:
+    """What other nodes say, until nothing more is asked or nobody answers.
+
+    :param judge: what would be done, with the answers so far
+    """
+    answers = Answers()
+    for _ in range(MOST):
+        decision, known = judge(answers)
+        if not decision.ask or not ask(world, decision, known.stack, answers):
+            break
+    return answers
 
 
 def _have_shown(world: World, places: typing.Iterable[Location],

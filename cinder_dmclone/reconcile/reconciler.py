@@ -390,13 +390,16 @@ class Reconciler:
         known = self._reader.now(lv, volume, answers)
         return (how or decide.decide)(known), known
 
-    def judge(self, lv: LvUuid, volume: VolumeId) -> tuple[
+    def judge(self, lv: LvUuid, volume: VolumeId,
+              answers: observed.Answers | None = None) -> tuple[
             Decision, observed.Facts]:
         """What would be done about an LV, as far as this node can tell alone.
 
-        The caller holds the volume's lock.
+        The caller holds the volume's lock, if it acts on that.
+
+        :param answers: what others have said
         """
-        return self._decide_now(lv, volume, observed.Answers())
+        return self._decide_now(lv, volume, answers or observed.Answers())
 
     def settle(self, row: rows.Row, seconds: float = 0.0) -> tuple[
             Decision, observed.Facts]:

@@ -13,6 +13,7 @@ from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Verdict
 from cinder_dmclone.reconcile import observed
 from cinder_dmclone.reconcile import pins
+from cinder_dmclone.reconcile import questions
 from cinder_dmclone.service.base import Service
 from cinder_dmclone.stack import inspect
 from cinder_dmclone.stack import lv_tags
@@ -28,8 +29,10 @@ def forget(service: Service, request: messages.Forget) -> messages.Plan:
         something else
     """
     volume = inspect.refresh(service.host, request.lv).volume
+    answers = questions.find_out(service.world, functools.partial(
+        service.loop.judge, request.lv, volume))
     with service.locked(volume, messages.Lock.SHORT):
-        decision, known = service.loop.judge(request.lv, volume)
+        decision, known = service.loop.judge(request.lv, volume, answers)
         forgotten = known.stack.tags.forgotten
         reason = ('' if forgotten else _why_not(decision, known)
                   ) or service.wrong_database
@@ -62,6 +65,9 @@ def _why_not(decision: Decision, known: observed.Facts) -> str:
     if known.rivals or row and not row.deleted and known.here in row.places:
         return f'the row of volume {row.id} names it' if row else (
             'several volumes claim it')
+    if decision.ask:
+        asked = ', '.join(sorted({place.node for place in decision.ask}))
+        return f'{asked} has to be asked first, and does not answer'
     if decision.step is not Verdict.REPORT:
         return ('the driver itself knows what is to become of it '
                 f'({decision.why or decision.step.value})')

@@ -303,7 +303,9 @@ class Cloud(cloud.Cloud):
         self._wait_for_row(process)
         if self.lose_commit(process):
             self.tables.locked = True
-            self.scheduler.spawn('database', self._end_later, commit)
+            task = self.scheduler.current()
+            self.scheduler.spawn(f'database: {task.name if task else ""}',
+                                 self._end_later, commit)
             self._break(process)
         changed = commit()
         self.scheduler.point()

@@ -64,7 +64,7 @@ def adopt(cloud: cloud_module.Cloud, truth: truth_module.Truth) -> None:
     """
     if cloud.tables.real:
         newest = _newest(cloud, truth)
-        if not newest:
+        if not newest or newest[0] == cloud.row(truth.volume).owner:
             # The node that had it has got empty disks since.
             cloud.tables.real = None
             return

@@ -76,6 +76,8 @@ class Watch:
         self._node = cloud.row(truth.volume).node
         self._owner = cloud.row(truth.volume).owner
         self._offer: Location | None = None
+        # Whether it is of a revert.
+        self._reverts = False
         self._migrates = False
         self._disturbed = 0.0
         self._admitted: set[outside.Served] = set()
@@ -103,8 +105,12 @@ class Watch:
         if self.truth.exchanged:
             return
         self._check_shared(row)
+        if row.offer and row.offer != self._offer:
+            # A cut that comes late may be made meanwhile.
+            task = self.cloud.scheduler.current()
+            self._reverts = task is not None and 'revert' in task.name
         if (row.status == 'reverting' and row.generation > self._generation
-                and self.truth.revert):
+                and self.truth.revert and self._reverts):
             self.truth.revert.commit()
         if row.owner == self.cloud.tables.real:
             # A commit that was lost with the database was made again.

@@ -106,7 +106,8 @@ class Served(server.Server):
                 self._undisturbed = self.truth.cloud.clock.monotonic()
                 raise mapped.Queued()
             if not self.admitted:
-                if self.truth.meddled or self.here in self.truth.lost:
+                if (self.truth.meddled or self.truth.ends_later
+                        or self.here in self.truth.lost):
                     raise mapped.Failed('there is no such target any more')
                 self._check('I6 target', 'is not served any more')
                 raise mapped.Queued()
@@ -135,6 +136,7 @@ class Served(server.Server):
         """
         source = self.node.mapper.source(self.here.lv)
         away = source and (source.path_failed or not any(source.below()))
-        if away or self.here in self.truth.lost:
+        if away or self.here in self.truth.lost or (
+                self.truth.ends_later and not self.admitted):
             return False
         return super()._failed(what)

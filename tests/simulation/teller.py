@@ -6,9 +6,11 @@ from __future__ import annotations
 import random
 import typing
 
+from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.stack import lv_tags
 from tests.simulation import backups
 from tests.simulation import births
 from tests.simulation import cloud as cloud_module
@@ -258,12 +260,27 @@ class Teller:
         self._do_all(messages.Release, host)
 
     def _forget_strays(self) -> None:
-        for node, lv in self.strays:
+        for node, lv in (*self.strays, *self._halves()):
             for _ in range(recoveries.TRIES):
                 if names.data_lv(lv) not in node.group.volumes:
                     break
                 self._do(messages.Forget, node, lv)
                 self.cloud.scheduler.sleep(recoveries.PAUSE)
+
+    def _halves(self) -> typing.Iterator[tuple[cloud_module.Node, LvUuid]]:
+        """Copies whose metadata in another group no power cut left.
+
+        They never were the volume, which only an operator can tell.
+        """
+        for node in self.cloud.nodes.values():
+            for name, lv in list(node.group.volumes.items()):
+                uuid = names.lv_uuid(name)
+                if (uuid and name == names.data_lv(uuid)
+                        and node.meta_group is not node.group
+                        and lv_tags.Tags.parse(lv.tags).copy
+                        and names.meta_lv(uuid) not in node.meta_group.volumes
+                        and Location(node.name, uuid) not in self.truth.left):
+                    yield node, uuid
 
     def _recover(self) -> None:
         recoveries.recover(self.api, self.truth)
@@ -348,11 +365,13 @@ class Teller:
         """One that has the volume or can take it in."""
         row = self.cloud.row(self.api.volume)
         home = self.cloud.nodes[row.node].group.report()
-        size = home.lvs[names.data_lv(row.lv)].size
+        lv = home.lvs[names.data_lv(row.lv)]
+        # What is a snapshot is not written: another LV is.
+        stays = not lv_tags.Tags.parse(lv.tags).snaps
         return self.choices.choice([
             node for node in self.cloud.nodes.values()
-            if node.name == row.node or (
-                pools.free(node) > size
+            if node.name == row.node and stays or (
+                pools.free(node) > lv.size
                 and node.group.block_size == home.block_size)])
 
     def _end_deletion(self) -> None:

@@ -356,6 +356,15 @@ class LostTest(test_decide.TestCase):
             self.assertIs(step, self.step(B, self.row, found))
             self.assertEqual({front}, self.decision.drop)
 
+    def test_45_who_waits_for_the_lender_of_that(self) -> None:
+        """Its device cannot be changed before its reads end."""
+        front = devices(names.front('b', Y), opened=True)
+        for found, step in ((stacked(path=False), Action.PAUSE),
+                            (stacked(path=False, queues=False), Action.FENCE),
+                            (stacked(), Action.FENCE)):
+            self.assertIs(step, self.step(B, self.row, dataclasses.replace(
+                found, devices={**found.devices, **front})))
+
     def test_45_a_row_that_is_not_newer_cuts_nobody_off(self) -> None:
         """It may be a database that was restored."""
         front = names.front('b', Y)

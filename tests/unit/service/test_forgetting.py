@@ -20,7 +20,7 @@ STRAY = LvUuid('5a5a5a5a-0000-4000-8000-000000000000')
 GIB = units.Bytes.from_gib(1)
 
 
-class ForgetTest(operators.OperatorTestCase):
+class ForgetTestCase(operators.OperatorTestCase):
     """An LV whose row was purged is on a."""
 
     refusal = (r'LV [-0-9a-f]+ on a@dmclone is not forgotten: .*\. Nothing '
@@ -40,6 +40,9 @@ class ForgetTest(operators.OperatorTestCase):
         """In the end: it may have been left to the reconciler."""
         self.cloud.settle()
         return super().state()
+
+
+class ForgetTest(ForgetTestCase):
 
     def test_a_plan_shows_what_it_was_and_changes_nothing(self) -> None:
         before = self.state()
@@ -233,3 +236,31 @@ class ForgetTest(operators.OperatorTestCase):
                 self.assertRaisesRegex(exceptions.PeerRefused,
                                        'Another operation on volume')):
             self.ask()
+
+
+class HalfMadeTest(ForgetTestCase):
+    """Metadata has a group of its own."""
+
+    hosts = ('a', 'b', 'c')
+    options = {'own_metadata': True}
+
+    def test_a_copy_whose_metadata_no_power_cut_left(self) -> None:
+        """It may have been the volume; its home says that it is not."""
+        home, = self.others
+        self.a.group.retag(names.data_lv(STRAY), remove=[self.own], add=[
+            lv_tags.print_tag(tag) for tag in (
+                lv_tags.CopyTag(2, VolumeId(STRAY)), lv_tags.SourceTag(
+                    home.name, self.lv, 'iqn.c', 'c:3260', GIB, 512))])
+        self.cloud.db.volume(VolumeId(STRAY), f'{home.name}#pool',
+                             status='available', provider_id='5',
+                             _name_id=self.lv)
+        plan = self.ask()
+        self.assertIn('it was written, or may have been', plan.does)
+        home.kill()
+        with self.refused('c@dmclone has to be asked first, and does not '
+                          'answer'):
+            self.ask(record=plan.record)
+        home.start()
+        self.ask(record=plan.record)
+        self.cloud.settle()
+        self.assertNotIn(names.data_lv(STRAY), self.a.group.volumes)
