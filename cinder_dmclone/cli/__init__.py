@@ -40,8 +40,9 @@ _COMMANDS = {
                'its lender is lost; they would wait for ever. Lists what that '
                'is. Refused while the lender answers.',
     'list': 'Show each volume and each snapshot of the cloud that is on its '
-            'way, from the database alone: where it is, and what it waits '
-            'for. Reads the rows of all volumes and snapshots once.',
+            'way, of the backends of this node, from the database alone: '
+            'where it is, and what it waits for. Reads the rows of all '
+            'volumes and snapshots once.',
     'metrics': 'Print what Prometheus is told of the backends of this node, '
                'or write it to a file. Asks no other node.',
     'move-snapshot': 'Copy a snapshot to another node, where it is as soon as '

@@ -94,6 +94,39 @@ class OutagesTest(base.NovaTest):
         self.moved(server, 1)
         self.assert_intact(server)
 
+    def test_evacuation_of_what_is_taken_back(self) -> None:
+        """All that it had not left its lender with is given up."""
+        server = self.server()
+        self.live_migrate(server, 2)
+        self.assertTrue(server.hydrating())
+        lost, *_ = server.row(server.volume)
+        self.node2.power_cut()
+        self.lab.force_down(2)
+        self.addCleanup(self.lab.force_down, 2, False)
+        wait_for('the volume to be taken back', lambda: self.node1.volume.cli(
+            'recover', server.volume, '--from-lender', '--yes',
+            check=False).code == 0, LIMIT, 1)
+        self.lab.evacuate(server.id, 1)
+        self.assertEqual('', self.lab.wait_action(server.id))
+        self.lab.start_server(server.id)
+        self.moved(server, 1)
+        self.comes_back(server, lost)
+
+    def comes_back(self, server: Server, lost: str) -> None:
+        """Node 2 does; Nova ends the server there, and an operator its LV."""
+        environment.switch_on(self.lab)
+        self.node2.volume.start(wait=True)
+        # Before that Nova lets nobody say that it is up.
+        self.node2.compute.start()
+        wait_for('the end of the evacuation', lambda: 'done' not in [
+            each['status'] for each in self.lab.migrations(server.id)], LIMIT)
+        self.lab.force_down(2, False)
+        self.restore()
+        wait_for('the lost copy to be forgotten', lambda: (
+            self.node2.volume.cli('forget', lost, '--yes',
+                                  check=False).code == 0), LIMIT, 1)
+        server.wait_more()
+
     def agree(self, server: Server) -> None:
         """Wait until a server's volume is where the server is."""
         self.wait_services()

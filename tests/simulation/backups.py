@@ -105,9 +105,14 @@ def of_volume(api: control.Api, truth: truth_module.Truth,
         raise api.refused(f'backup: the volume is {row["status"]}')
     row['status'] = 'backing-up'
 
+    freed = False
+
     def free() -> None:
-        if row['status'] == 'backing-up':
+        # Once: another one may have begun since.
+        nonlocal freed
+        if row['status'] == 'backing-up' and not freed:
             row['status'] = 'available'
+        freed = True
 
     def connect(process: cloud_module.Process) -> Info:
         return connections.connect(process.service, api.volume,
