@@ -38,16 +38,19 @@ class Condition:
     stays: bool = False
 
 
-def had_unmade(volume_id: VolumeId) -> sa.ColumnElement:
-    """Whether a volume is not all made yet, and somebody has, or had, it.
+def unmade(volume_id: VolumeId, had: bool) -> sa.ColumnElement:
+    """Whether a volume is not all made yet.
 
     CreateVolumeOnFinishTask (cinder/volume/flows/manager/create_volume.py)
-    writes when it was launched, and nothing before.
+    writes when it was launched, and nothing before. What is made with a group
+    is never launched.
+
+    :param had: whether somebody has, or had, it, too
     """
     volume, attachment = models.Volume, models.VolumeAttachment
     return sa.and_(
         volume.id == volume_id, volume.launched_at.is_(None),
-        sa.exists().where(attachment.volume_id == volume_id))
+        *[sa.exists().where(attachment.volume_id == volume_id)] * had)
 
 
 def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:

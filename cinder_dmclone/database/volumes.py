@@ -103,9 +103,9 @@ class RowStore:
                    volume.host.startswith(node + '#', autoescape=True)))
 
     @reads
-    def had_unmade(self, volume_id: VolumeId) -> bool:
-        """Whether somebody has, or had, a volume that is not all made yet."""
-        return bool(self._read(conditions.had_unmade(volume_id), [volume_id]))
+    def unmade(self, volume_id: VolumeId, had: bool = False) -> bool:
+        """Whether Cinder still makes a volume; or one that somebody had."""
+        return bool(self._read(conditions.unmade(volume_id, had), [volume_id]))
 
     @reads
     def moving(self) -> list[rows.Row]:

@@ -24,8 +24,8 @@ SYSFS = pathlib.Path('/sys/dev/block')
 # udev on a busy node takes its time.
 SECONDS = 5.0
 _PAUSE = 0.01
-# The parts of '/dev/sda'; one more has an LV, or a device in /dev/mapper.
-_OF_DISKS = 3
+# The parts of '/dev/GROUP/LV'; one more has '/dev/disk/by-id/...'.
+_OF_LVS = 4
 _NAME = re.compile(r'^DEVNAME=(.+)$', re.MULTILINE)
 
 
@@ -61,7 +61,7 @@ def _stands_for_itself(path: str, devnum: str) -> bool:
     """
     device = SYSFS / devnum
     return device.exists() and not (
-        len(path.split('/')) > _OF_DISKS and (device / 'dm').exists())
+        len(path.split('/')) == _OF_LVS and (device / 'dm').exists())
 
 
 def kernels(devnum: str) -> str:

@@ -119,12 +119,15 @@ def find_out(world: World, judge: typing.Callable[
         [Answers], tuple[Decision, Facts]]) -> Answers:
     """What other nodes say, until nothing more is asked or nobody answers.
 
+    It changes nothing: no home is asked to hand its volume over.
+
     :param judge: what would be done, with the answers so far
     """
     answers = Answers()
     for _ in range(MOST):
         decision, known = judge(answers)
-        if not decision.ask or not ask(world, decision, known.stack, answers):
+        if decision.step is Question.CLAIM or not decision.ask or not ask(
+                world, decision, known.stack, answers):
             break
     return answers
 

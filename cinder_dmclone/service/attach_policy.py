@@ -116,8 +116,12 @@ def _late(row: rows.Row, asking: str | None, host: str) -> str:
     if complete:
         return (f'its attachment {complete[0]} is complete, and no other '
                 'waits for it')
-    return ('' if row.status == VolumeStatus.ATTACHING
-            else 'no attachment waits for it')
+    if row.status == VolumeStatus.ATTACHING or not any(
+            a.connected for a in row.attachments):
+        # Attachments of the old API have no connector (``attach_volume`` of
+        # VolumeManager); Nova asks for those again after a reboot.
+        return ''
+    return 'no attachment waits for it'
 
 
 def _may_have_moved(row: rows.Row) -> bool:

@@ -32,7 +32,6 @@ def clone(service: Service, volume_id: VolumeId, source: VolumeId) -> None:
     :raises NoRoom: if this node has none
     """
     row = service.row(source)
-    images.require_clean(service, volume_id, source)
     _bear(service, volume_id, row, row.node)
 
 
@@ -68,11 +67,14 @@ def _bear(service: Service, volume_id: VolumeId, source: rows.Row,
             row = birth.begin(world, row,
                               snapshot.at if snapshot else source.owner)
             with coordinator.undone(world, row):
-                row = birth.finish(world, row, _lent(
-                    service, birth.request(
-                        world, row, source,
-                        snapshot.id if snapshot else SnapshotId('')),
-                    lender, snapshot))
+                lent = _lent(service, birth.request(
+                    world, row, source,
+                    snapshot.id if snapshot else SnapshotId('')),
+                    lender, snapshot)
+                if not snapshot:
+                    # Nobody can write to what it begins with any more.
+                    images.require_clean(service, volume_id, source.id)
+                row = birth.finish(world, row, lent)
             birth.adopt(world, row)
         finally:
             service.loop.enqueue(volume_id)

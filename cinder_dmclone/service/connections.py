@@ -26,6 +26,7 @@ from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.service import attach_policy
 from cinder_dmclone.service.attach_policy import How
 from cinder_dmclone.service.base import Service
+from cinder_dmclone.service import images
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import exports
 from cinder_dmclone.stack import state
@@ -106,7 +107,11 @@ def _serve(service: Service, known: observed.Facts,
             return _relocate(service, row, found)
         except exceptions.HasToStay as error:
             found = _in_place(service, row, found, connector, error)
-    if row.id in service.copying and found.how is not How.LOCAL:
+    if found.how is not How.LOCAL and (
+            row.id in service.copying
+            # Cinder itself connects, and encrypts what it copies.
+            or stack.is_open(names.local_io(stack.known_as))
+            and images.is_made(service, row)):
         raise exceptions.CannotServe(
             volume=row.id, node=service.node,
             reason='an image is being copied to it; try again later')

@@ -33,7 +33,9 @@ def local_path(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
         .reimage``), and a server may have had the volume since it was asked
     """
     with service.home(volume_id, 'written') as (row, stack):
-        if row.status not in rows.BEING_MADE:
+        made = is_made(service, row)
+        if row.status not in rows.BEING_MADE and not (
+                made and not any(a.connected for a in row.attachments)):
             raise exceptions.NotWritten(volume=row.id, node=service.node,
                                         status=row.status)
         _, stack = cut.writable(service.world, row, stack)
@@ -43,11 +45,21 @@ def local_path(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
     try:
         yield name.path
     finally:
-        _note(service, volume_id)
+        if made:
+            _note(service, volume_id)
         try:
             _remove(service, volume_id, name)
         finally:
             service.copying.discard(volume_id)
+
+
+def is_made(service: Service, row: rows.Row) -> bool:
+    """Whether Cinder still makes a volume that begins empty.
+
+    It may be reserved meanwhile (``downloading`` in ``_attachment_reserve`` of
+    cinder/volume/api.py), which its status then says instead.
+    """
+    return not row.name_id and service.world.rows.unmade(row.id)
 
 
 def _note(service: Service, volume_id: VolumeId) -> None:
@@ -63,13 +75,12 @@ def require_clean(service: Service, volume_id: VolumeId,
     """See that what the image cache keeps is the image.
 
     Cinder clones a volume for it that it has just made of one, when somebody
-    may have been given it already (``downloading`` in ``_attachment_reserve``
-    of cinder/volume/api.py): all later volumes of that image would begin with
-    what he wrote.
+    may have been given it already (``is_made``): all later volumes of that
+    image would begin with what he wrote.
 
     :raises CannotBear: if somebody has, or had, the source
     """
-    if source in service.imaged and service.world.rows.had_unmade(source):
+    if source in service.imaged and service.world.rows.unmade(source, True):
         raise exceptions.CannotBear(
             volume=volume_id, node=service.node,
             reason=f'volume {source} is not all made yet, and was attached '

@@ -52,9 +52,9 @@ def undo(service: Service, request: messages.Undo) -> messages.Plan:
                 # Who has it open, that has no devices, overwrites it still:
                 # what did it for this process may outlive that.
                 data = stack.data
-                if not halted or stack.tags.erased and data and (
-                        data.devnum) and service.host.dm.open_count(
-                            data.devnum):
+                if not halted or stack.tags.erased and stack.bare and (
+                        data and data.devnum and service.host.dm.open_count(
+                            data.devnum)):
                     raise _refusal(service, request.lv, 'it is being '
                                    'overwritten, and its disk is slow: try '
                                    'again')

@@ -106,9 +106,9 @@ def _clear_attempt(service: Service, row: rows.Row) -> None:
             or not stack.bare or own is None or own.volume != row.id
             or stack.tags != lv_tags.Tags(own=own, erased=stack.tags.erased)):
         return
-    # A later attempt is known by the generation that it comes after.
-    if own.generation < row.reached or (
-            not row.node and own.generation == row.reached):
+    # A later attempt is known by the generation that it comes after. One of
+    # another node may have yet to begin.
+    if own.generation <= row.reached:
         if stack.data and stack.data.pool:
             teardown.teardown(service.host, stack)
         else:

@@ -217,7 +217,7 @@ class RowStore(volumes.RowStore):
         return [tables.row(found['id']) for found in tables.of(_VOLUMES)
                 if holds(condition, {_VOLUMES: found}, tables)]
 
-    def had_unmade(self, volume_id: VolumeId) -> bool:
+    def unmade(self, volume_id: VolumeId, had: bool = False) -> bool:
         """Cinder's own part in the creation is not simulated."""
         return False
 

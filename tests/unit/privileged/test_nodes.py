@@ -105,8 +105,9 @@ class NodesTest(unittest.TestCase):
         (nodes.SYSFS / '254:7' / 'dm').mkdir()
         self.dev[f'/dev/vg/{LV}'] = ['254:7']
         self.assertIn('there is 254:7', self.late(f'/dev/vg/{LV}'))
-        self.dev['/dev/dm-7'] = ['254:7']
-        nodes.ready('/dev/dm-7')
+        for path in ('/dev/dm-7', '/dev/disk/by-id/dm-name-x'):
+            self.dev[path] = ['254:7']
+            nodes.ready(path)
 
     def test_a_node_without_a_device(self) -> None:
         self.dev['/dev/sdb'] = ['8:32']

@@ -57,9 +57,11 @@ class CreateTest(base.CloudTestCase):
         self.cloud.settle()
 
     def test_nothing_is_left_of_one_that_is_made_elsewhere(self) -> None:
-        for host in (None, f'{self.b.name}#pool'):
+        """Or will be: the scheduler may be faster than Cinder's request."""
+        for host, begun in ((None, False), (f'{self.b.name}#pool', False),
+                            (f'{self.b.name}#pool', True)):
             volume = self.create()
-            if host:
+            if begun:
                 self.cloud.db.update(volume, host=host)
                 volumes.create(self.b.service, volume)
             self.retried(volume, host)
@@ -69,10 +71,9 @@ class CreateTest(base.CloudTestCase):
             volumes.create(self.a.service, volume)
 
     def test_what_may_be_wanted_is_kept(self) -> None:
-        """It is made here again, or not yet elsewhere, or somebody has it."""
+        """It is made here again, or somebody has it."""
         volume = self.create()
         self.retried(volume, f'{self.a.name}#pool')
-        self.retried(volume, f'{self.b.name}#pool')
         attachment = self.cloud.db.attachment(volume)
         self.retried(volume, None)
         self.cloud.db.drop_attachment(attachment)

@@ -7,13 +7,19 @@ import typing
 from unittest import mock
 
 from cinder_dmclone import exceptions
+from cinder_dmclone.location import Location
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone.location import NodeName
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone import names
 from cinder_dmclone.peers import messages
+from cinder_dmclone.reconcile.decision import Decision
+from cinder_dmclone.reconcile.decision import Question
+from cinder_dmclone.reconcile import questions
 from cinder_dmclone.releases import models
 from cinder_dmclone.stack import lv_tags
 from cinder_dmclone import units
+from tests.unit import base
 from tests.unit.service import operators
 
 STRAY = LvUuid('5a5a5a5a-0000-4000-8000-000000000000')
@@ -236,6 +242,16 @@ class ForgetTest(ForgetTestCase):
                 self.assertRaisesRegex(exceptions.PeerRefused,
                                        'Another operation on volume')):
             self.ask()
+
+
+class FindOutTest(base.TestCase):
+
+    def test_no_home_is_asked_to_hand_its_volume_over(self) -> None:
+        """It is only shown what would be forgotten."""
+        asked = mock.Mock(return_value=(Decision(
+            Question.CLAIM, ask=(Location(NodeName('b'), STRAY),)), None))
+        questions.find_out(typing.cast(typing.Any, None), asked)
+        asked.assert_called_once()
 
 
 class HalfMadeTest(ForgetTestCase):

@@ -98,6 +98,31 @@ class ImageTest(base.CloudTestCase):
         self.assertEqual(before, self.a.mapper.mapped)
         self.assertFalse(self.a.service.copying)
 
+    def test_one_that_is_reserved_before_its_image_is_there(self) -> None:
+        self.cloud.db.update(self.volume, status='downloading')
+        attachment = self.cloud.reserve(self.volume)
+        with images.local_path(self.a.service, self.volume):
+            pass
+        self.cloud.db.drop_attachment(attachment)
+        for launched, name in ((timeutils.utcnow(), None), (None, self.lv)):
+            self.cloud.db.update(self.volume, status='available',
+                                 launched_at=launched, _name_id=name)
+            with self.assertRaises(exceptions.NotWritten):
+                images.local_path(self.a.service, self.volume).__enter__()
+
+    def test_nobody_is_given_what_cinder_encrypts(self) -> None:
+        """It connects by itself, and copies an image."""
+        self.cloud.db.update(self.volume, status='downloading')
+        info = connections.connect(self.a.service, self.volume,
+                                   self.a.connector)
+        self.a.mapper.open(info['data']['device_path'])
+        attachment = self.cloud.reserve(self.volume)
+        with self.assertRaisesRegex(exceptions.CannotServe,
+                                    'an image is being copied'):
+            connections.connect(self.a.service, self.volume, self.a.connector)
+        self.a.mapper.close(info['data']['device_path'])
+        self.cloud.connect(self.volume, attachment, self.a)
+
     def test_nobody_is_given_it_meanwhile(self) -> None:
         """Cinder reserves a volume that is still `downloading`."""
         self.cloud.db.update(self.volume, status='downloading')
@@ -128,13 +153,40 @@ class ImageTest(base.CloudTestCase):
         self.assertRaises(exceptions.CannotBear, clone)
         self.cloud.db.update(self.volume, launched_at=timeutils.utcnow())
         clone()
-        self.cloud.clock.now += images.IMAGED_SECONDS + 1
-        with images.readable(self.a.service, self.volume):
-            pass
+
+    def test_it_is_attached_when_the_image_cache_has_begun(self) -> None:
         self.cloud.db.update(self.volume, status='downloading')
         with images.local_path(self.a.service, self.volume):
             pass
+        volume = VolumeId(str(uuid.uuid4()))
+        self.cloud.db.volume(volume, f'{self.a.name}#{cloud.POOL}',
+                             status='creating')
+
+        def before(call: ports.Call) -> None:
+            if (call.port, call.method) == ('rows', 'begin'):
+                self.cloud.db.attachment(self.volume)
+        self.cloud.before = before
+        self.assertRaises(exceptions.CannotBear, births.clone, self.a.service,
+                          volume, self.volume)
+        self.cloud.settle()
+        self.assertEqual({names.data_lv(self.lv)}, set(self.a.group.volumes))
+
+    def test_what_the_image_cache_may_keep_is_forgotten(self) -> None:
+        """A copy of an image is noted as long as it matters."""
+        self.cloud.db.update(self.volume, status='downloading')
+        self.a.service.imaged[VolumeId('other')] = self.cloud.clock.now
+        self.cloud.clock.now += images.IMAGED_SECONDS + 1
+        with images.local_path(self.a.service, self.volume):
+            pass
         self.assertEqual({self.volume}, set(self.a.service.imaged))
+
+    def test_what_is_made_with_a_group_is_cloned(self) -> None:
+        """Cinder never writes that it was launched."""
+        self.cloud.db.update(self.volume, status='downloading',
+                             _name_id=self.lv)
+        with images.local_path(self.a.service, self.volume):
+            pass
+        self.assertFalse(self.a.service.imaged)
 
     def test_copied_while_the_volume_is_cloned(self) -> None:
         """It ends when its device is about to be led to the copy."""

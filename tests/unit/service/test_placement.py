@@ -70,6 +70,11 @@ class ServerTest(base.TestCase):
         self.assertIs(How.REFUSE, found.how)
         self.assertIn('no attachment waits', found.why)
 
+    def test_nova_asks_again_for_one_of_the_old_api(self) -> None:
+        """Such an attachment has no connector."""
+        old = dataclasses.replace(attached('b'), connected=False)
+        self.assertIs(How.ISCSI, place(row('in-use', old), 'b').how)
+
     def test_ironic_attach(self) -> None:
         """It makes no attachment before it has connected."""
         for peer in (True, False):
