@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ``volumes`` row: read whole, changed by compare-and-swap only.
 
-Ten changes exist, each one UPDATE: *offer*, *renew*, *withdraw*, *commit* and
-*complete* of a volume, *begin* and *bear* of a new one, *spare* of one that
-was not reverted, *take back* of one whose owner is lost, *adopt* of one of
-which the database is wrong; a commit may pin a snapshot in the same
-transaction. A change whose answer was lost is read back. That it was made is
-then known; that it was not is known only of one that can be made no more, for
-the COMMIT may still be on its way.
+Each change is one UPDATE: *offer*, *renew*, *withdraw*, *commit* and
+*complete* of a volume, *create*, *begin* and *bear* of a new one, *spare* of
+one that was not reverted, *let go* of a snapshot, *take back* of one whose
+owner is lost, *adopt* of one of which the database is wrong; a commit may pin
+a snapshot in the same transaction. A change whose answer was lost is read
+back. That it was made is then known; that it was not is known only of one that
+can be made no more, for the COMMIT may still be on its way.
 """
 
 from __future__ import annotations
@@ -220,8 +220,8 @@ class RowStore:
                   source: Location | None, generation: int) -> rows.Row:
         """Make what the volume was before its last move the volume again.
 
-        The one change that is not made by the node that owns it, which is
-        lost. What is offered there is forgotten.
+        It is not made by the node that owns it, which is lost. What is
+        offered there is forgotten.
 
         :param source: what that LV itself hydrates from
         :param generation: that it had when the volume left it

@@ -80,8 +80,7 @@ def ask(world: World, decision: Decision, stack: Stack,
         answers: Answers, turns: Turns | None = None) -> bool:
     """Put the question of a decision; whether it can be decided once more.
 
-    Only the home node may hold the volume's lock meanwhile: the node that is
-    asked takes none.
+    The caller may hold the volume's lock: the node that is asked takes none.
 
     :param answers: get the answer, or that of an LV there is none
     :param turns: of those for whom nobody waits

@@ -3,8 +3,8 @@ r"""The devices of one volume on this node; no database, no other node.
 
 ::
 
-      front   loan   serve   io        consumers: a dm linear each
-        \      \     /      /
+      front  loan  serve  view  io     consumers: a dm linear each
+        \      \     |     /    /
          +------ top ------+           the data LV, or the clone while
                   |                    hydrating
                 clone -- metadata LV, data LV
