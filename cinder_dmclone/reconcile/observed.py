@@ -33,10 +33,10 @@ class Facts:
     row's offer has stood for long, ``overdue`` that it has without an
     attachment that is connected, ``let_down`` that ``Row.let_down`` has been
     true for long. ``forgotten`` are views and devices for the node's own work
-    that nobody has used for long.
-    ``shown`` and ``agreed`` are the answers of peers that were asked, by LV
-    and by node; ``silent`` tells why one was asked about in vain. ``borrowers``
-    are the rows of other volumes that it was lent to. ``lender`` is the stack
+    that nobody has used for long. ``shown`` and ``agreed`` are the answers of
+    peers that were asked, by LV and by node; ``silent`` tells why one was
+    asked about in vain. ``borrowers`` are the rows of other volumes that it
+    was lent to. ``lender`` is the stack
     that it hydrates from, if that is on this node. ``snapshots`` are the rows
     of those that it is, or was to be, and that it was lent to. ``going``
     tells that it has waited for its erasure since nobody needed it.
