@@ -98,6 +98,9 @@ class Schedule:
             return False
         if self._enqueued(lv, seen) is None:
             self._looks.pop(lv, None)
+        if self._later.get(lv, seen) > seen:
+            # The work may take longer; the others do not wait for it.
+            self._looks.setdefault(lv, self._later[lv])
         self._at_work.add(lv)
         return True
 

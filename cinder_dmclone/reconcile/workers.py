@@ -35,7 +35,8 @@ class Lane(enum.IntEnum):
 THREADS = {Lane.WRITE: 4, Lane.READ: 4, Lane.OTHER: 4, Lane.ERASURE: 1}
 
 _WRITE = frozenset((Question.CLAIM, Action.REJECT, Action.REARM, Action.OPEN,
-                    Action.FENCE, Action.ADOPT, Action.ACTIVATE))
+                    Action.PAUSE, Action.FENCE, Action.ADOPT,
+                    Action.ACTIVATE))
 
 
 def lane(decision: Decision, stack: state.Stack) -> Lane:

@@ -139,6 +139,13 @@ class ScheduleTest(ScheduleTestCase):
             self.plan.rest(LV, 12.0)
             self.assertIsNone(self.plan.first())
 
+    def test_a_later_look_waits_for_no_work(self) -> None:
+        """Another LV of the volume that has this one's id may be meant."""
+        self.plan.enqueue_later(LV, 12.0)
+        self.plan.enqueue(LV, 10.0)
+        self.plan.begin(LV, 10.0)
+        self.assertEqual(12.0, self.plan.first())
+
     def test_a_later_look_does_not_put_off_one_before(self) -> None:
         self.plan.enqueue(LV, 10.0)
         self.plan.enqueue_later(LV, 12.0)

@@ -59,6 +59,8 @@ class LaneTest(base.TestCase):
             (connected, {
                 Question.CLAIM: Lane.WRITE, Action.ADOPT: Lane.WRITE,
                 Action.OPEN: Lane.WRITE, Action.REJECT: Lane.WRITE,
+                # Who has moved may have to be let go before it is cut off.
+                Action.PAUSE: Lane.WRITE, Action.FENCE: Lane.WRITE,
                 Action.ACTIVATE: Lane.WRITE,
                 Action.RECONNECT: Lane.READ, Question.SHOW: Lane.OTHER}),
             (without, {
