@@ -82,13 +82,15 @@ def place(row: rows.Row, connector: typing.Mapping[str, typing.Any],
     if asking == host:
         if unanswered and not row.shared and _may_have_moved(row):
             return Placement(How.REFUSE, why=_not_ended(row, host))
-        attached = waiting or any(a.host == host for a in row.attachments)
+        # Who waits while it is made waits for that (a rebuild of Nova's).
+        attached = row.status not in rows.BEING_MADE and (
+            waiting or any(a.host == host for a in row.attachments))
         if attached or not broken:
             return Placement(How.FRONT if attached else How.LOCAL)
     if broken:
         return Placement(How.REFUSE, why=f'its status is {row.status}')
-    if (waiting is not None and waiting.instance is not None
-            and not waiting.over_iscsi):
+    if waiting is not None and waiting.instance is not None and (
+            unanswered or not waiting.over_iscsi):
         if peer:
             found = _for_server(row, waiting, peer, peer_up, host)
             if found.how is not How.ISCSI:

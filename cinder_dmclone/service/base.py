@@ -113,14 +113,13 @@ class Service:
 
     def require_being_made(self, row: rows.Row) -> None:
         """
-        :raises NotBeingMade: if a request to make a volume comes late
-        :raises NotHome: if it is made elsewhere
+        :raises NotBeingMade: if a request to make a volume comes late, and it
+            is made by now, or elsewhere
         """
-        if row.status not in rows.BEING_MADE:
+        if row.status not in rows.BEING_MADE or row.node != self.node:
             raise exceptions.NotBeingMade(
                 volume=row.id, node=self.node, status=row.status,
                 owner=row.node or 'no node')
-        self.require_home(row)
 
     def require_unoffered(self, row: rows.Row, asked: str) -> None:
         """

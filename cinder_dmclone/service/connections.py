@@ -26,7 +26,6 @@ from cinder_dmclone.relocation import live_migration
 from cinder_dmclone.service import attach_policy
 from cinder_dmclone.service.attach_policy import How
 from cinder_dmclone.service.base import Service
-from cinder_dmclone.service import images
 from cinder_dmclone.stack import consumers
 from cinder_dmclone.stack import exports
 from cinder_dmclone.stack import state
@@ -109,9 +108,9 @@ def _serve(service: Service, known: observed.Facts,
             found = _in_place(service, row, found, connector, error)
     if found.how is not How.LOCAL and (
             row.id in service.copying
-            # Cinder itself connects, and encrypts what it copies.
+            # Cinder itself connects to copy what it encrypts, or a snapshot.
             or stack.is_open(names.local_io(stack.known_as))
-            and images.is_made(service, row)):
+            and not any(a.attached for a in row.attachments)):
         raise exceptions.CannotServe(
             volume=row.id, node=service.node,
             reason='an image is being copied to it; try again later')

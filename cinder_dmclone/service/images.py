@@ -33,7 +33,10 @@ def local_path(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
         .reimage``), and a server may have had the volume since it was asked
     """
     with service.home(volume_id, 'written') as (row, stack):
-        made = is_made(service, row)
+        # Cinder still makes it. It may be reserved meanwhile (``downloading``
+        # in ``_attachment_reserve`` of cinder/volume/api.py), which its status
+        # says instead.
+        made = not row.name_id and service.world.rows.unmade(row.id)
         if row.status not in rows.BEING_MADE and not (
                 made and not any(a.connected for a in row.attachments)):
             raise exceptions.NotWritten(volume=row.id, node=service.node,
@@ -53,15 +56,6 @@ def local_path(service: Service, volume_id: VolumeId) -> typing.Iterator[str]:
             service.copying.discard(volume_id)
 
 
-def is_made(service: Service, row: rows.Row) -> bool:
-    """Whether Cinder still makes a volume that begins empty.
-
-    It may be reserved meanwhile (``downloading`` in ``_attachment_reserve`` of
-    cinder/volume/api.py), which its status then says instead.
-    """
-    return not row.name_id and service.world.rows.unmade(row.id)
-
-
 def _note(service: Service, volume_id: VolumeId) -> None:
     now, imaged = service.world.clock.monotonic(), service.imaged
     for known in [each for each, at in list(imaged.items())
@@ -75,8 +69,8 @@ def require_clean(service: Service, volume_id: VolumeId,
     """See that what the image cache keeps is the image.
 
     Cinder clones a volume for it that it has just made of one, when somebody
-    may have been given it already (``is_made``): all later volumes of that
-    image would begin with what he wrote.
+    may have been given it already (see ``local_path``): all later volumes of
+    that image would begin with what he wrote.
 
     :raises CannotBear: if somebody has, or had, the source
     """

@@ -111,8 +111,9 @@ class ImageTest(base.CloudTestCase):
                 images.local_path(self.a.service, self.volume).__enter__()
 
     def test_nobody_is_given_what_cinder_encrypts(self) -> None:
-        """It connects by itself, and copies an image."""
-        self.cloud.db.update(self.volume, status='downloading')
+        """It connects by itself, and copies an image; also a new one."""
+        self.cloud.db.update(self.volume, status='downloading',
+                             launched_at=timeutils.utcnow())
         info = connections.connect(self.a.service, self.volume,
                                    self.a.connector)
         self.a.mapper.open(info['data']['device_path'])

@@ -87,6 +87,14 @@ class ServerTest(base.TestCase):
                                   kind='iscsi')
         self.assertIs(How.ISCSI, place(row('attaching', new)).how)
 
+    def test_nova_attach_that_was_served_in_place_and_is_asked_for_anew(
+            self) -> None:
+        """The answer was lost, and there may be room by now."""
+        old = dataclasses.replace(attached('b', 'old', 'attaching'),
+                                  kind='iscsi')
+        self.assertIs(How.RELOCATE,
+                      place(row('reserved', old, reserved())).how)
+
     def test_nova_attach_at_home(self) -> None:
         found = place(row('reserved', reserved()), 'a')
         self.assertIs(How.FRONT, found.how)
@@ -281,9 +289,10 @@ class OtherTest(base.TestCase):
             self.assertIs(How.LOCAL, place(row(status), 'a').how)
 
     def test_reimage(self) -> None:
-        """By the volume's own node, for which no server waits."""
-        found = place(row('downloading', reserved()), 'a')
-        self.assertIs(How.FRONT, found.how)
+        """By the volume's own node: a server waits for its end, not for it."""
+        for status, how in (('downloading', How.LOCAL),
+                            ('reserved', How.FRONT)):
+            self.assertIs(how, place(row(status, reserved()), 'a').how)
 
     def test_status_error(self) -> None:
         for host in ('a', 'b', 'c'):
