@@ -48,9 +48,10 @@ def unmade(volume_id: VolumeId, had: bool) -> sa.ColumnElement:
     :param had: whether somebody has, or had, it, too
     """
     volume, attachment = models.Volume, models.VolumeAttachment
-    return sa.and_(
-        volume.id == volume_id, volume.launched_at.is_(None),
-        *[sa.exists().where(attachment.volume_id == volume_id)] * had)
+    found = sa.and_(volume.id == volume_id, volume.launched_at.is_(None))
+    if had:
+        found &= sa.exists().where(attachment.volume_id == volume_id)
+    return found
 
 
 def to_move(row: rows.Row, purpose: rows.Purpose) -> list[Condition]:

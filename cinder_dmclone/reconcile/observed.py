@@ -36,10 +36,10 @@ class Facts:
     that nobody has used for long. ``shown`` and ``agreed`` are the answers of
     peers that were asked, by LV and by node; ``silent`` tells why one was
     asked about in vain. ``borrowers`` are the rows of other volumes that it
-    was lent to. ``lender`` is the stack
-    that it hydrates from, if that is on this node. ``snapshots`` are the rows
-    of those that it is, or was to be, and that it was lent to. ``going``
-    tells that it has waited for its erasure since nobody needed it.
+    was lent to. ``lender`` is the stack that it hydrates from, if that is on
+    this node. ``snapshots`` are the rows of those that it is, or was to be,
+    and that it was lent to. ``going`` tells that it has waited for its erasure
+    since nobody needed it.
     ``written`` tells of a copy that was before the row's generation that it
     holds, or may hold, what was written to it.
     """

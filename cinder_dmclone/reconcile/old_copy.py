@@ -240,11 +240,11 @@ def stale_writers(stack: Stack, row: rows.Row,
         return Decision(Action.CONSUMERS, drop=frozenset(writers))
     open_fronts = [name for name in held if name.kind is names.Kind.FRONT
                    and not stack.fenced(name)]
-    if open_fronts and stack.queues and not stack.has_path:
-        # A device is not changed while reads through it wait.
-        return Decision(Action.PAUSE, 'the path to the lender is lost, and '
-                        f'{row.owner} is the volume')
     if open_fronts:
+        if stack.queues and not stack.has_path:
+            # A device is not changed while reads through it wait.
+            return Decision(Action.PAUSE, 'the path to the lender is lost, '
+                            f'and {row.owner} is the volume')
         return Decision(Action.FENCE, f'{row.owner} is the volume',
                         drop=frozenset(open_fronts))
     served = [name for name in held if name.kind is names.Kind.SERVE

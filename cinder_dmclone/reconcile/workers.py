@@ -15,6 +15,7 @@ import typing
 from oslo_log import log as logging
 
 from cinder_dmclone.location import LvUuid
+from cinder_dmclone import names
 from cinder_dmclone.reconcile.decision import Action
 from cinder_dmclone.reconcile.decision import Decision
 from cinder_dmclone.reconcile.decision import Question
@@ -35,13 +36,15 @@ class Lane(enum.IntEnum):
 THREADS = {Lane.WRITE: 4, Lane.READ: 4, Lane.OTHER: 4, Lane.ERASURE: 1}
 
 _WRITE = frozenset((Question.CLAIM, Action.REJECT, Action.REARM, Action.OPEN,
-                    Action.PAUSE, Action.FENCE, Action.ADOPT,
-                    Action.ACTIVATE))
+                    Action.FENCE, Action.ADOPT, Action.ACTIVATE))
 
 
 def lane(decision: Decision, stack: state.Stack) -> Lane:
     """Where a step belongs."""
-    if decision.step in _WRITE:
+    # Who has moved may have to be let go before it is cut off. Others that are
+    # paused, perhaps a hundred at once, are in no server's way.
+    if decision.step in _WRITE or decision.step is Action.PAUSE and (
+            stack.of_kind(names.Kind.FRONT)):
         return Lane.WRITE
     if decision.step is Action.RECONNECT and (
             stack.disk or stack.borrows_here):

@@ -74,7 +74,8 @@ def require_clean(service: Service, volume_id: VolumeId,
 
     :raises CannotBear: if somebody has, or had, the source
     """
-    if source in service.imaged and service.world.rows.unmade(source, True):
+    if source in service.imaged and (
+            service.world.rows.unmade(source, had=True)):
         raise exceptions.CannotBear(
             volume=volume_id, node=service.node,
             reason=f'volume {source} is not all made yet, and was attached '

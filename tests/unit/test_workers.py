@@ -29,6 +29,8 @@ MANY = 30
 EXPORTED = state.Stack(LvUuid('x'), exports={'iqn': mock.Mock()})
 STACKED = state.Stack(LvUuid('x'), devices={
     names.clone(LvUuid('x')): mock.Mock()})
+LEFT = state.Stack(LvUuid('x'), devices={
+    names.front('a', LvUuid('x')): mock.Mock()})
 DISK = sessions.Disk('/dev/sda', '8:0', sessions.LOGGED_IN)
 
 # Threads as cinder-volume has them by default: each lane is full of what does
@@ -59,13 +61,14 @@ class LaneTest(base.TestCase):
             (connected, {
                 Question.CLAIM: Lane.WRITE, Action.ADOPT: Lane.WRITE,
                 Action.OPEN: Lane.WRITE, Action.REJECT: Lane.WRITE,
-                # Who has moved may have to be let go before it is cut off.
-                Action.PAUSE: Lane.WRITE, Action.FENCE: Lane.WRITE,
+                Action.FENCE: Lane.WRITE, Action.PAUSE: Lane.OTHER,
                 Action.ACTIVATE: Lane.WRITE,
                 Action.RECONNECT: Lane.READ, Question.SHOW: Lane.OTHER}),
             (without, {
                 Action.RECONNECT: Lane.OTHER, Action.HYDRATE: Lane.OTHER,
                 Action.ERASE: Lane.ERASURE})]
+        # Before who has moved is cut off.
+        lanes.append((LEFT, {Action.PAUSE: Lane.WRITE}))
         # What is built on it, and its lender, wait for no other's erasure.
         lanes += [(built, {Action.ERASE: Lane.OTHER})
                   for built in (connected, EXPORTED, STACKED)]

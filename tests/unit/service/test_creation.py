@@ -91,6 +91,9 @@ class CreateTest(base.CloudTestCase):
             self.cloud.db.update(volume, status=status)
             with self.assertRaises(exception.MetadataUpdateFailure):
                 volumes.create(self.a.service, volume)
+        self.cloud.db.update(volume, status='creating')
+        with self.assertRaises(exception.MetadataUpdateFailure):
+            volumes.create(self.b.service, volume)
         self.assertEqual(lvs, self.a.group.volumes)
         self.assertEqual(row.provider_id, self.cloud.row(volume).provider_id)
 
