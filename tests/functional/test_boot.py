@@ -40,6 +40,8 @@ class BootTest(base.FunctionalTest):
     def prepare_copy(self) -> tuple[str, str]:
         """An LV on node 2 that was to be a volume's copy, and the volume."""
         lv, volume = str(uuid.uuid4()), self.volume(self.node1)
+        # It would find out that nobody waits for the copy.
+        self.node2.volume.kill()
         self.node2.run(f'lvcreate -qy -Wn -Zn -L 64m -n volume-{lv} '
                        f'--addtag dmclone.1.copy/2/{volume} {GROUP} && sync')
         return lv, volume
