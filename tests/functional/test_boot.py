@@ -111,6 +111,7 @@ class BootTest(base.FunctionalTest):
         self.assert_holds(image, at)
         self.assertEqual('', content.blocks_difference(used))
 
+    @environment.only_long
     def test_everything_is_put_away_and_comes_back(self) -> None:
         self.volume(self.node2)
         volume, image = self.filled(self.node1)

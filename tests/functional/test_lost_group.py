@@ -31,6 +31,7 @@ dd if=/dev/zero of="$DISK" bs=512 seek=$((at / 512 + 1)) \
 '''
 
 
+@environment.only_long
 class LostGroupTest(base.FunctionalTest):
 
     def tear(self, node: LabNode) -> None:
@@ -73,7 +74,6 @@ class LostGroupTest(base.FunctionalTest):
         power.wait_device(at)
         self.assertEqual('', content.blocks_difference(at))
 
-    @environment.only_long
     def test_a_command_mends_it(self) -> None:
         at = self.attach(self.volume(self.node1), self.node1)
         content = self.image()

@@ -9,6 +9,7 @@ from lab import look
 from lab.agent import Command, Result
 from lab.attached import AttachedVolume
 from tests.functional import base
+from tests.functional import environment
 from tests.functional import test_snapshots
 
 BLOCKS = base.GIB // 4096
@@ -166,6 +167,7 @@ class OutageTest(test_snapshots.SnapshotTestCase):
         self.assert_holds(image, at)
         self.node1.heal()
 
+    @environment.only_long
     def test_stuck_read_below_a_snapshot(self) -> None:
         """The same of a volume whose snapshot hydrates, too."""
         at, image = self.hydrating()

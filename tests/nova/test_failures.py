@@ -135,6 +135,7 @@ class TrapsTest(base.NovaTest):
             yield
             fault.wait(ALWAYS)
 
+    @environment.only_long
     def test_source_attachment_is_not_deleted(self) -> None:
         """The migration has ended; the operator deletes the attachment."""
         server = self.server()
@@ -185,6 +186,7 @@ class TrapsTest(base.NovaTest):
         self.assertEqual(1, len(self.attachments(server.volume)))
         self.assert_intact(server)
 
+    @environment.only_long
     def test_source_compute_dies_after_the_switch(self) -> None:
         """Nova believes the server to be where it no longer is."""
         server = self.server()

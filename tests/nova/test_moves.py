@@ -97,6 +97,7 @@ class VolumesTest(base.NovaTest):
         server.wait_more('vdb')
         self.assert_intact(server, volume)
 
+    @environment.only_long
     def test_a_host_boots_without_control_plane(self) -> None:
         """Its servers start from fronts that the node's disks describe."""
         server = self.server()

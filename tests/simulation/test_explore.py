@@ -19,8 +19,8 @@ from tests.unit import base
 LONG = bool(os.environ.get('DMCLONE_LONG'))
 # One out of so many; none of them divides the number of the variants of a
 # crash or of a message.
-CRASHES = 23 if LONG else 199
-MESSAGES = 3 if LONG else 11
+CRASHES = 23 if LONG else 397
+MESSAGES = 3 if LONG else 23
 PAIRS = 1 if LONG else 5
 SHARED = 3 if LONG else 61
 SEEDS = 5000 if LONG else 300
