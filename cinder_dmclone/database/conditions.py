@@ -101,14 +101,14 @@ def _attachments(row: rows.Row,
               | rows.LetGo()):
             yield Condition(sa.not_(sa.exists().where(mine)),
                             lambda fresh: 'it has the attachment '
-                            + _names(fresh, None))
+                            + attachments_of(fresh))
         case rows.ForAttachment(asking):
             yield _still_asked_for(mine, asking)
             yield Condition(
                 sa.not_(sa.exists().where(mine, attachment.id != asking,
                                           _in_the_way(row, asking))),
                 lambda fresh: 'it has another attachment, '
-                + _names(fresh, asking))
+                + attachments_of(fresh, asking))
         case rows.LiveMigration(asking):
             yield _still_asked_for(mine, asking)
 
@@ -136,7 +136,8 @@ def _in_the_way(row: rows.Row, attachment_id: str) -> sa.ColumnElement:
         attachment.instance_uuid != (mine.instance if mine else ''))
 
 
-def _names(row: rows.Row, but: str | None) -> str:
+def attachments_of(row: rows.Row, but: str | None = None) -> str:
+    """What a refusal calls them."""
     return ', '.join(f'{found.id} ({found.host or "reserved"})'
                      for found in row.attachments if found.id != but)
 

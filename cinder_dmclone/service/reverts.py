@@ -15,6 +15,7 @@ from cinder.objects.fields import SnapshotStatus
 from oslo_log import log as logging
 from oslo_utils import excutils
 
+from cinder_dmclone.database import conditions
 from cinder_dmclone.database import rows
 from cinder_dmclone.database import snapshots
 from cinder_dmclone import exceptions
@@ -131,6 +132,9 @@ def _hindrance(row: rows.Row, snapshot: snapshots.SnapshotRow | None) -> str:
     """
     if row.status != rows.REVERTING:
         return f'its status is {row.status}'
+    if row.attachments:
+        # Who was just given its device would find it gone.
+        return f'it has the attachment {conditions.attachments_of(row)}'
     other = service_snapshots.not_meant(row.id, snapshot,
                                         SnapshotStatus.RESTORING)
     if other or snapshot is None:

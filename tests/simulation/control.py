@@ -19,13 +19,11 @@ from cinder_dmclone.location import VolumeId
 from cinder_dmclone.peers import client
 from cinder_dmclone.relocation import cut
 from cinder_dmclone.service import connections
-from cinder_dmclone.service import images
 from cinder_dmclone.service import manage
 from cinder_dmclone.service import migrate
 from cinder_dmclone.service import volumes
 from tests.simulation import cloud as cloud_module
 from tests.simulation import outside
-from tests.simulation import server
 from tests.simulation import snaps
 from tests.simulation import truth as truth_module
 from tests.unit.fake import cloud as unit_cloud
@@ -190,6 +188,9 @@ class Api:
 
     def _terminate(self, process: cloud_module.Process,
                    found: dict[str, typing.Any]) -> None:
+        if found['deleted']:
+            # attachment_delete in cinder/volume/manager.py reads it again.
+            raise Refused('the attachment is gone')
         connections.disconnect(process.service, self.volume,
                                jsonutils.loads(found['connector']))
         process.check_alive()
@@ -251,7 +252,7 @@ class Api:
             process.check_alive()
             self._destroy()
             truth.unmanaged = True
-        self._reset_after('unmanage', manager, status='available')
+        self.reset_after('unmanage', manager, status='available')
 
     def _destroy(self) -> None:
         """``volume_destroy`` of cinder/db/api.py, which takes all with it."""
@@ -392,7 +393,7 @@ class Api:
             row.update(host=host, migration_status='success')
         self.moved = True
         # A client that asks again is refused: it migrates.
-        self._reset_after('migrate', manager, True, migration_status='error')
+        self.reset_after('migrate', manager, True, migration_status='error')
 
     def reset_status(self, lost: bool) -> None:
         """After ``migrate`` a volume that was wanted meanwhile stays so.
@@ -405,22 +406,7 @@ class Api:
                 self.tables.attachments_of(self.volume)):
             row['status'] = 'available'
 
-    def image(self, truth: truth_module.Truth) -> None:
-        """``copy_image_to_volume``: the service itself writes the volume."""
-        row = self.begin('image', 'downloading')
-
-        def manager(process: cloud_module.Process) -> None:
-            try:
-                with images.local_path(process.service, self.volume) as path:
-                    self._copy(process, truth, path)
-            finally:
-                # create_volume.py saves it whatever has happened since, but
-                # for a deletion (volume_update of cinder/db/api.py).
-                if process.alive and not row['deleted']:
-                    row['status'] = 'available'
-        self._reset_after('image', manager, status='available')
-
-    def _reset_after(self, what: str, manager: typing.Callable[
+    def reset_after(self, what: str, manager: typing.Callable[
             [cloud_module.Process], None], once: bool = False,
             **idle: str) -> None:
         """Call the manager; if it fails somebody resets the state.
@@ -436,15 +422,3 @@ class Api:
             if row[column] == busy:
                 row[column] = value
             raise
-
-    def _copy(self, process: cloud_module.Process,
-              truth: truth_module.Truth, path: str) -> None:
-        writer = server.Server(truth, process.node, path)
-        try:
-            for number in range(0, len(truth.regions), 3):
-                writer.write(number)
-                self.cloud.scheduler.sleep(1.0)
-                process.check_alive()
-            writer.flush()
-        finally:
-            writer.close()

@@ -117,8 +117,7 @@ class Injector:
                 self.cloud.row(self.truth.volume).migration):
             # Its server had its disk on a node that is no more.
             self.truth.meddled = True
-        if what in ('disconnect', 'Disconnect') and fate in (Fate.LATE,
-                                                             Fate.TWICE):
+        if what == 'Disconnect' and fate in (Fate.LATE, Fate.TWICE):
             self.truth.ends_later = True
         self.injected += 1
         self.cloud.note(f'** message {self.messages}, {what}: {fate.value}')

@@ -17,6 +17,7 @@ from tests.simulation import cloud as cloud_module
 from tests.simulation import control
 from tests.simulation import disasters
 from tests.simulation import exchange
+from tests.simulation import images
 from tests.simulation import nova as nova_module
 from tests.simulation import outside
 from tests.simulation import pools
@@ -153,7 +154,7 @@ class Teller:
         recoveries.drain(self.api)
 
     def _image(self) -> None:
-        self.api.image(self.truth)
+        images.fill(self.api, self.truth)
 
     def _delete(self) -> None:
         self.api.delete()

@@ -84,8 +84,8 @@ class Truth:
         # Somebody took attachments away under a server, or its node's disks
         # seem to have gone: it may see errors.
         self.meddled = False
-        # The end of a connection may come after the next one was given: at
-        # the same host nothing tells which of them it means.
+        # The end of a connection may come, from another node, after the next
+        # one was given: at the same host nothing tells which of them it means.
         self.ends_later = False
         # Its LV was promised to the operator.
         self.unmanaged = False

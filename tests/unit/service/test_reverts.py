@@ -221,6 +221,16 @@ class RefusedTest(RevertTestCase):
             self.ask_back(snapshot)
         self.assertEqual('reverting', self.cloud.row(self.volume).status)
 
+    def test_who_was_just_given_it_keeps_its_device(self) -> None:
+        """Cinder has yet to write down who."""
+        snapshot = self.create()
+        self.moved(self.b)
+        path = self.cloud.connect(
+            self.volume, self.cloud.reserve(self.volume), self.b)
+        with self.assertRaisesRegex(exceptions.CannotRevert, 'the attachment'):
+            self.ask_back(snapshot)
+        self.b.mapper.open(path)
+
     def test_the_lender_is_away(self) -> None:
         snapshot = self.create()
         self.moved(self.b)
