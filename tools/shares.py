@@ -42,10 +42,20 @@ class Stage:
     workers: int = 1
 
     def units(self) -> dict[str, list[str]]:
-        """The tests by what is never divided."""
+        """The tests by what is never divided.
+
+        Those that will be skipped are with what takes longest: by themselves
+        they would be a run in which no test succeeds.
+        """
         found: dict[str, list[str]] = {}
         for test in sorted(self.tests):
             found.setdefault(unit(test), []).append(test)
+        length = {name: sum(self.tests[test] for test in tests)
+                  for name, tests in found.items()}
+        longest = max(length, key=length.__getitem__, default='')
+        for name, seconds in length.items():
+            if seconds <= SKIPPED and name != longest:
+                found[longest] += found.pop(name)
         return found
 
 

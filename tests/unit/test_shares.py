@@ -47,6 +47,16 @@ class DivideTest(unittest.TestCase):
                             for test in share.get('functional', ()))
                 self.assertIn(count, (0, 4))
 
+    def test_no_share_of_a_stage_has_only_what_is_skipped(self) -> None:
+        stage = shares.Stage('nova', {
+            'tests.nova.test_a.Test.test_runs': 3.0,
+            **{f'tests.nova.test_a.Test.test_skipped_{number}': 0.0001
+               for number in range(20)}})
+        found = shares.divide([UNIT, stage], 5)
+        self.assertEqual(sorted(stage.tests),
+                         sorted(tests_of(found, stage.name)))
+        self.assertEqual(1, sum(stage.name in share for share in found))
+
     def test_a_class_of_tempest_is_not_divided(self) -> None:
         names = [f'{package}.api.volume.{module}.{case}.test_x[id-{number}]'
                  for package in ('tempest', 'cinder_tempest_plugin')
