@@ -19,9 +19,9 @@ from tests.unit import base
 LONG = bool(os.environ.get('DMCLONE_LONG'))
 # One out of so many; none of them divides the number of the variants of a
 # crash or of a message.
-CRASHES = 23 if LONG else 397
-MESSAGES = 3 if LONG else 23
-PAIRS = 1 if LONG else 5
+CRASHES = 23 if LONG else 797
+MESSAGES = 3 if LONG else 47
+PAIRS = 1 if LONG else 11
 SHARED = 3 if LONG else 61
 SEEDS = 5000 if LONG else 300
 # Which part of the schedules this is, and of how many (tools/test --share).
