@@ -13,20 +13,22 @@ from cinder_dmclone.database import rows
 from cinder_dmclone.database import volumes
 from cinder_dmclone.location import NodeName
 from lab.fleet import Fleet, NODES, VOLUMES
+from tests.functional import environment
 from tests.functional import fleet
 from tests.unit.fake import database as fake
 
 # The most rows that are looked at for one statement.
 EXAMINED = 100
 
-# Tests that move volumes about in every way there is; those of chains send
-# nothing that these do not.
+# Tests that move volumes about in every way there is. Those of chains send the
+# same kinds of statements as the others, many times.
 SCENARIOS = ('relocation.test_relocation', 'relocation.test_migration',
              'relocation.test_cut', 'relocation.test_birth',
              'service.test_creation', 'service.test_host_names',
              'service.test_own_work', 'service.test_reverts',
              'service.test_service', 'service.test_snapshots',
-             'test_exchange')
+             'test_exchange',
+             *(('relocation.test_chain',) if environment.LONG else ()))
 
 # A node of the fleet, which is drained.
 NODE = NodeName('a@dmclone')
