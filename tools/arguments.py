@@ -18,7 +18,7 @@ def parse() -> argparse.Namespace:
     """The command line; ends the program if it makes no sense."""
     parser = argparse.ArgumentParser(
         prog='tools/test', description='Run every test there is: lint, unit '
-        'tests with coverage, the simulation, documents, and the tests in '
+        'tests, the simulation, documents, and the tests in '
         'labs. Installs what is missing.')
     only = parser.add_mutually_exclusive_group()
     only.add_argument('--unit', action='store_true',

@@ -89,6 +89,7 @@ class BadInputTest(base.FunctionalTest):
         self.lab.detach_volume(attachment)
         self.assert_usable()
 
+    @environment.only_long
     def test_a_peer_that_is_down(self) -> None:
         self.node2.volume.kill()
         attachment = self.lab.reserve(self.subject)

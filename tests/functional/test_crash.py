@@ -17,17 +17,17 @@ from tests.functional import environment
 
 BLOCKS = base.GIB // 4096
 
-# Two of each phase, or one where there is a single change. The simulator takes
-# every one; what only kernels show is the same for neighbours.
+# One of each phase, or two that follow each other. The simulator takes every
+# one; what only kernels show is the same for neighbours.
 LENDER_BEFORE_COMMIT = (
-    # Not when the tag of an earlier try is taken away.
-    "group.retag:after:'add': ['dmclone.1.lent",
     'peers.Prepare:after',
 )
 LENDER_BEFORE_COMMIT_LONG = (
     'rows.offer:before',
     'rows.offer:after',
+    # Not when the tag of an earlier try is taken away.
     "group.retag:before:'add': ['dmclone.1.lent",
+    "group.retag:after:'add': ['dmclone.1.lent",
     'group.flush:after',
     'dm.apply:after:dmclone-loan',
     'targets.ensure:before',
@@ -86,7 +86,6 @@ BORROWER_LONG = (
 )
 RELEASE = (
     'targets.remove:after',
-    'group.remove:before',
 )
 RELEASE_LONG = (
     'peers.Show:before',

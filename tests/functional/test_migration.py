@@ -15,6 +15,7 @@ from lab import look
 from lab.agent import Command
 from lab.attached import AttachedVolume
 from tests.functional import base
+from tests.functional import environment
 
 if typing.TYPE_CHECKING:
     from lab.lab import LabNode
@@ -137,6 +138,7 @@ class MigrationTest(MigrationTestCase):
         self.finish(old, new, server)
         self.assert_holds(image, new)
 
+    @environment.only_long
     def test_the_owner_is_away_at_the_first_write(self) -> None:
         old, image, server = self.attached(self.node1)
         new = self.migrate(old, self.node2)

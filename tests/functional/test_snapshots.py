@@ -112,6 +112,7 @@ class SnapshotTest(SnapshotTestCase):
         self.delete_snapshot(snapshot)
         self.wait_complete(born)
 
+    @environment.only_long
     def test_revert_of_a_volume_that_has_moved(self) -> None:
         """It goes back where it is now; the snapshot is on another node."""
         volume, image = self.filled(self.node1)

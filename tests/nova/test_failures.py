@@ -82,6 +82,7 @@ class StagesTest(base.NovaTest):
             self.refused(server, request, when)
         self.succeeds(server)
 
+    @environment.only_long
     def test_lost_answers(self) -> None:
         """Cinder has done what Nova asked for, but Nova gives up."""
         self.each_refused(self.server(), 'after')

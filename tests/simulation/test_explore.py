@@ -16,14 +16,13 @@ from tests.simulation import explore
 from tests.simulation import stories
 from tests.unit import base
 
-LONG = bool(os.environ.get('DMCLONE_LONG'))
 # One out of so many; none of them divides the number of the variants of a
 # crash or of a message.
-CRASHES = 23 if LONG else 797
-MESSAGES = 3 if LONG else 47
-PAIRS = 1 if LONG else 11
-SHARED = 3 if LONG else 61
-SEEDS = 5000 if LONG else 300
+CRASHES = 23 if base.LONG else 797
+MESSAGES = 3 if base.LONG else 47
+PAIRS = 1 if base.LONG else 11
+SHARED = 3 if base.LONG else 61
+SEEDS = 5000 if base.LONG else 300
 # Which part of the schedules this is, and of how many (tools/test --share).
 SHARE, SHARES = map(int, os.environ.get('DMCLONE_SHARE', '1/1').split('/'))
 
@@ -54,13 +53,13 @@ class ExploreTest(base.TestCase):
 
     def some(self, names: typing.Iterable[str],
              step: int) -> typing.Iterable[str]:
-        first = random.SystemRandom().randrange(step) if LONG else 0
+        first = random.SystemRandom().randrange(step) if base.LONG else 0
         return itertools.islice(names, first, None, step)
 
     @staticmethod
     def first() -> int:
         """Of schedules that differ by a number alone."""
-        return random.SystemRandom().randrange(10 ** 9) if LONG else 0
+        return random.SystemRandom().randrange(10 ** 9) if base.LONG else 0
 
     def crashes(self, which: int) -> typing.Iterable[str]:
         """Half of them: with --long all take longer than all other tests.
