@@ -17,7 +17,7 @@ from cinder_dmclone.stack import lv_tags
 from tests.unit.fake import cloud
 from tests.unit.fake import ports
 
-# tools/test --long: every crash instead of some.
+# tools/test --long: more of the crashes.
 LONG = bool(os.environ.get('DMCLONE_LONG'))
 REGIONS = 8
 DATA = [f'written on a: {region}' for region in range(REGIONS)]
