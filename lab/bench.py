@@ -187,7 +187,7 @@ class Suite:
         return found
 
     def _attach(self) -> list[Figure]:
-        return [self._bench.attach_times((1, 64), self._times)]
+        return [self._bench.attach_times((1, 64), 2 * self._times)]
 
     def _first_writes(self) -> list[Figure]:
         return [self._bench.first_writes(3 * self._times)]
@@ -197,11 +197,11 @@ class Suite:
             'hydration': [], 'dd': [], 'fio': [], 'best': [], 'with': [],
             'without': []}
         # Must not be there before all windows have been measured.
-        volume, at = self._bench.filled(3)
+        volume, at = self._bench.filled(8)
         for number in range(self._times):
             self._bench.detach(at)
             at = self._bench.attach(volume, 2 - number % 2)
-            self._bench.relocation(at, 3, samples)
+            self._bench.relocation(at, 2, samples)
         writes = self._bench.against_bare(at, 4 * self._times + 1)
         self._bench.detach(at)
         self._lab.delete_volume(volume)

@@ -16,8 +16,8 @@ from lab.show import expect
 
 _SECONDS = 10
 # So long the service may take to see what hydrates, and to find how much has
-# to be under way.
-_SETTLES = 4
+# to be under way; and how long the rate is looked at after that.
+_SETTLES, _LOOK = 4, 5
 # What servers do meanwhile: with pauses of less than a millisecond, and with
 # none.
 LOADS = {
@@ -75,7 +75,7 @@ def _beside(bench: Bench, lab: Lab, at: AttachedVolume, load: str,
         running = stack.enter_context(
             fio.Running(node, fio.command(at.path, *words)))
         time.sleep(_SETTLES)
-        rate = copying(at.node, at.clone)
+        rate = copying(at.node, at.clone, seconds=_LOOK)
         return rate, running.wait()
 
 

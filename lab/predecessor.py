@@ -17,7 +17,7 @@ from lab import figures, look
 from lab.agent import Result
 from lab.figures import Aim, Figure
 from lab.lab import Lab, LabNode
-from lab.measure import Bench, copying
+from lab.measure import LOOK, Bench, copying
 from lab.peers import BACKENDS, LVM, OURS, Driver
 
 THEIRS = 'proof of concept'
@@ -59,7 +59,8 @@ def measure(lab: Lab, times: int, quick: bool,
         with _device(lab, peer, other) as node:
             reads = {OURS: (at.node, at.path),
                      THEIRS: (node, f'/dev/mapper/{_DEVICE}')}
-            rates[THEIRS].append(copying(node, _DEVICE, begin=True))
+            rates[THEIRS].append(copying(node, _DEVICE, begin=True,
+                                         seconds=LOOK))
             look.message(node, _DEVICE, 'disable_hydration')
             for away, found in waits.items():
                 for name, seconds in _outage(lab, reads, away).items():
