@@ -17,7 +17,7 @@ from lab import chart, figures, fio
 from lab.attached import AttachedVolume
 from lab.figures import Aim, Figure
 from lab.lab import Lab, LabNode
-from lab.measure import Bench
+from lab.measure import Bench, ahead
 from lab.processes import wait_for
 
 # From the end of a write to the next, in microseconds. A rate would have
@@ -144,11 +144,9 @@ class Timeline:
 
     def _writes(self, node: LabNode) -> list[Write]:
         """What the load on a node has logged, by the clock of here."""
-        before = time.time()
-        ahead = float(node.run('date +%s.%N').stdout) - (
-            before + time.time()) / 2
+        lead = ahead(node)
         text = node.run(f'cat {_LOG}_lat.log; rm {_LOG}_*.log').stdout
-        return [(at - ahead, took) for at, took in parse(text)]
+        return [(at - lead, took) for at, took in parse(text)]
 
 
 def parse(log: str) -> Iterator[Write]:

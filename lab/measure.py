@@ -23,6 +23,7 @@ _SCRATCH = 'bench-scratch'
 # the best of several is taken that is the luckiest.
 _LOAD = 3
 _WINDOW, LOOK = 2, 8
+_CLOCK_LOOKS = 5
 # Of what scratch() makes.
 _SCRATCH_MIB = 1024
 # Bytes that a server writes again and again.
@@ -286,6 +287,21 @@ class Bench:
         began, took = at.node.run(
             ['python3', '-c', _WRITE, at.path]).stdout.split()
         return float(began), float(took)
+
+
+def ahead(node: LabNode) -> float:
+    """How many seconds a node's clock is ahead of this machine's.
+
+    It may be behind, and they drift apart. Right to half of what the quickest
+    of some looks took.
+    """
+    looks = []
+    for _ in range(_CLOCK_LOOKS):
+        before = time.time()
+        there = float(node.run('date +%s.%N').stdout)
+        after = time.time()
+        looks.append((after - before, there - (before + after) / 2))
+    return min(looks)[1]
 
 
 @contextlib.contextmanager

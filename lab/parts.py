@@ -19,7 +19,7 @@ from collections.abc import (Callable, Iterable, Iterator, Mapping,
 from lab import figures
 from lab.figures import Figure
 from lab.lab import Lab, LabNode
-from lab.measure import Bench, undisturbed
+from lab.measure import Bench, ahead, undisturbed
 
 LAB = {'driver': 'dmclone_faulty.TimedDriver'}
 # As that has it, which needs Cinder.
@@ -35,7 +35,7 @@ _PEERS = 'peers.'
 class Call:
     """What a node's driver has called.
 
-    :ivar began: seconds of the clock that nodes and machine share
+    :ivar began: seconds of the machine's clock
     :ivar seconds: how long it took
     """
 
@@ -44,9 +44,10 @@ class Call:
     name: str
 
     @classmethod
-    def of(cls, line: str) -> Call:
+    def of(cls, line: str, lead: float) -> Call:
+        """What a node has noted, whose clock is so many seconds ahead."""
         began, seconds, name = line.split(maxsplit=2)
-        return cls(float(began), float(seconds), name)
+        return cls(float(began) - lead, float(seconds), name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +117,8 @@ class _Stage:
         with bench.migrated(at, 1, server) as at:
             self._forget()
             began, took = bench.timed_write(at)
-            waits[WRITE].append(self._wait(began, took, at.node, new))
+            waits[WRITE].append(self._wait(began - ahead(at.node), took,
+                                           at.node, new))
         bench.detach(at)
         lab.delete_volume(volume)
 
@@ -127,9 +129,14 @@ class _Stage:
     def _wait(self, began: float, seconds: float, asks: LabNode,
               other: LabNode) -> Wait:
         return Wait(seconds, *(
-            list(within(map(Call.of, node.run(
-                f'cat {TIMES} || :').stdout.splitlines()), began, seconds))
+            list(within(self._noted(node), began, seconds))
             for node in (asks, other)))
+
+    @staticmethod
+    def _noted(node: LabNode) -> list[Call]:
+        lead = ahead(node)
+        return [Call.of(line, lead) for line in node.run(
+            f'cat {TIMES} || :').stdout.splitlines()]
 
 
 def within(calls: Iterable[Call], began: float,

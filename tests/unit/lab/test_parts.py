@@ -22,7 +22,7 @@ class TimesTest(unittest.TestCase):
         self.enterContext(mock.patch.object(faulty, 'TIMES', self.times))
 
     def noted(self) -> list[str]:
-        return [Call.of(line).name
+        return [Call.of(line, 0.0).name
                 for line in self.times.read_text().splitlines()]
 
     def test_what_a_node_notes_can_be_read(self) -> None:
@@ -30,6 +30,10 @@ class TimesTest(unittest.TestCase):
         faulty._TimedPort('peers', mock.Mock()).ask(
             'b@dmclone', messages.Show(LvUuid('an lv')))
         self.assertEqual(['dm.apply', 'peers.Show'], self.noted())
+
+    def test_a_call_began_by_the_clock_of_the_machine(self) -> None:
+        self.assertEqual(Call(8.0, 0.5, 'dm.apply'),
+                         Call.of('10.0 0.5 dm.apply', 2.0))
 
     def test_a_call_that_fails_takes_time_too(self) -> None:
         port = faulty._TimedPort('dm', mock.Mock())
