@@ -21,6 +21,7 @@ import oslo_messaging as messaging
 from cinder_dmclone.cli import drain
 from cinder_dmclone.location import VolumeId
 from cinder_dmclone.releases import db_api
+from lab.fleet import ELSE
 from tests.functional import fleet
 from tests.unit.fake import cloud as fake
 from tests.unit.fake import database
@@ -35,6 +36,9 @@ PARALLEL = 2
 
 class Database(fleet.Database):
     """Rows beside those of a fleet and of other actors."""
+
+    # What is sent before the work begins is none of it.
+    end = ELSE
 
     def clear(self) -> None:
         """Others work there."""
@@ -65,6 +69,8 @@ class Cloud(fake.Cloud):
 
     :ivar sent: what they have sent each other, by kind; answers too
     """
+
+    db: Database
 
     def __init__(self, *hosts: str, **options: typing.Any) -> None:
         self.sent: list[str] = []
@@ -141,6 +147,7 @@ def work(task: dict[str, typing.Any],
     first = next(iter(cloud.nodes.values()))
     volumes = [cloud.create(first) for _ in range(task['volumes'])]
     start()
+    cloud.db.end = ''
     with mock.patch.object(random, 'shuffle', cloud.only_mine):
         _WORK[task['work']](cloud, volumes)
     assert not cloud.complaints, cloud.complaints
