@@ -37,9 +37,6 @@ PARALLEL = 2
 class Database(fleet.Database):
     """Rows beside those of a fleet and of other actors."""
 
-    # What is sent before the work begins is none of it.
-    end = ELSE
-
     def clear(self) -> None:
         """Others work there."""
 
@@ -145,9 +142,11 @@ def work(task: dict[str, typing.Any],
     cloud = Cloud(*(f'{task["name"]}-{number}'
                     for number in range(task['nodes'])))
     first = next(iter(cloud.nodes.values()))
+    # To make the volumes is none of the work.
+    cloud.db.end = ELSE
     volumes = [cloud.create(first) for _ in range(task['volumes'])]
-    start()
     cloud.db.end = ''
+    start()
     with mock.patch.object(random, 'shuffle', cloud.only_mine):
         _WORK[task['work']](cloud, volumes)
     assert not cloud.complaints, cloud.complaints
