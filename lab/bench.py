@@ -335,8 +335,7 @@ def _lab(args: argparse.Namespace) -> Lab:
     elif args.only in APART:
         more = APART[args.only].lab
     # No overwriting of deleted volumes beside a measurement; a paused
-    # service is not taken for dead. What a deleted volume had is free only
-    # with the next statistics.
+    # service is not taken for dead.
     return Lab(args.name, **{
         'backend': {'volume_clear': 'none'},
         'default': {'service_down_time': 300}, 'size': _SIZE, **more})
