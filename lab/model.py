@@ -3,7 +3,7 @@
 
 What is said of large fleets is measured of nodes of unit tests on a real
 database (``lab/profile.py``). Here three real nodes do the same, and their
-statements are counted beside those. They send more: Cinder's own manager
+statements are counted beside those. Cinder's own manager sends some, too: it
 writes attachments, and looks at all volumes of its node when it starts.
 """
 from __future__ import annotations
