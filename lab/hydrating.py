@@ -58,7 +58,8 @@ ROWS = {'reads': Kind('randread', 'read', '4k', _BLOCKS),
         'large reads': Kind('read', 'read', '1m', _MIBS),
         'writes': Kind('randwrite', 'write', '4k', _BLOCKS),
         'large writes': Kind('write', 'write', '1m', _MIBS)}
-# What each size of regions is compared with.
+# What each size of regions is compared with: the least that they have where
+# the lender is on the same node (cinder_dmclone/stack/clones.py).
 _BASE = 64
 # As the article has it that proposed dm-clone for this; its shares of a bare
 # LV are the aims.
@@ -71,7 +72,8 @@ _LIMITS = {
     'writes': f'{_COMMIT}, and the region around it, which has to arrive '
               'before',
     'reads': 'the lender, of which all is read that has not arrived'}
-# Of KiB: a write has all of such a region, and nothing has to arrive.
+# Of KiB, by default: a write has all of such a region, and nothing has to
+# arrive.
 _WHOLE = 4
 _SCRATCH = 'bench-bare'
 # LVM has to be told of such disks (lvm.conf(5), devices/types).
@@ -83,9 +85,6 @@ pvcreate --quiet --yes /dev/zram0 && vgcreate --quiet bench-zram /dev/zram0
 '''
 # Seconds around the rows of a case, and for each GiB; about, in the lab.
 _AROUND, _COPYING = 60, 40
-# What the rows of a case are of: a clone with its lender elsewhere, one with
-# it here, the volume at rest, and a bare LV.
-_DEVICES = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +100,20 @@ class Case:
 
     def __str__(self) -> str:
         return f'{self.medium}, {self.region} KiB'
+
+    @property
+    def here(self) -> bool:
+        """Whether a lender on the same node has such regions."""
+        return self.region >= _BASE
+
+    @property
+    def devices(self) -> int:
+        """What its rows are of.
+
+        A clone with its lender elsewhere, the volume at rest, a bare LV, and
+        a clone with its lender here.
+        """
+        return 3 + self.here
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,16 +143,19 @@ class Found:
 
 
 def cases(media: Sequence[str], quick: bool) -> list[Case]:
-    """What is measured; quickly most sizes of regions on one medium only."""
+    """What is measured; quickly some sizes of regions on one medium only."""
     if quick:
         return [Case(medium, region) for medium in media
-                for region in REGIONS if region == _BASE or medium == SAME]
+                for region in REGIONS
+                if region in (_WHOLE, _BASE) or medium == SAME]
     return [Case(medium, region) for medium in media for region in REGIONS]
 
 
-def forecast(count: int, times: int, seconds: int, gib: int) -> str:
-    """What so many cases will take, in words."""
-    rows = count * times * _DEVICES * len(ROWS)
+def forecast(wanted: Sequence[Case], times: int, seconds: int, gib: int
+             ) -> str:
+    """What these cases will take, in words."""
+    count = len(wanted)
+    rows = times * len(ROWS) * sum(case.devices for case in wanted)
     minutes = round((rows * seconds + count * times * (
         _AROUND + _COPYING * gib)) / 60)
     return (f'{rows} rows of up to {seconds} s each in {count} cases and '
@@ -152,7 +168,7 @@ def measure(lab: Lab, times: int, quick: bool,
     gib, seconds = (1, 3) if quick else (5, 60)
     bench = Hydrating(lab, gib, seconds, say)
     wanted = cases(bench.prepare(), quick)
-    say(forecast(len(wanted), times, seconds, gib))
+    say(forecast(wanted, times, seconds, gib))
     return made_of(bench.run(wanted, times))
 
 
@@ -221,6 +237,13 @@ class Hydrating:
         bench.settle(at)
         self._rows(at, REST, bare, found)
         bench.detach(at)
+        if case.here:
+            self._lent_here(case, volume, at, bare, found)
+
+    def _lent_here(self, case: Case, volume: str, at: AttachedVolume,
+                   bare: dict[str, Load], found: Found) -> None:
+        """Rows of a volume that is made of one on the same node."""
+        bench, number = self._bench, at.node.number
         with bench.braked(number):
             born = self._lab.create_volume(self._gib, number,
                                            source_volid=volume)
@@ -230,7 +253,7 @@ class Hydrating:
         self._lab.delete_volume(born)
         wait_for('the end of the loan', lambda: not any(
             tag.startswith('dmclone.1.lent') for tag in
-            look.volumes(node)[f'volume-{at.lv}']), 600, 0.5)
+            look.volumes(at.node)[f'volume-{at.lv}']), 600, 0.5)
 
     def _rows(self, at: AttachedVolume, what: str, bare: dict[str, Load],
               found: Found) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import unittest
 
+from oslo_utils import units as oslo_units
+
+from cinder_dmclone import opts
+from cinder_dmclone.stack import clones
 from lab import hydrating
 from lab.fio import Load
 from lab.hydrating import (REGIONS, REST, SAME, SECOND, ZRAM, Case, Found,
@@ -34,10 +38,24 @@ class CasesTest(unittest.TestCase):
         self.assertIn(Case(SAME, 64), found)
         self.assertIn(Case(SECOND, 64), found)
 
+    def test_the_default_is_measured_on_each_medium(self) -> None:
+        region, = {opt.default for opt in opts.dmclone_opts
+                   if opt.name == 'dmclone_region_size_kib'}
+        for medium in SAME, SECOND, ZRAM:
+            self.assertIn(Case(medium, region), hydrating.cases(
+                [SAME, SECOND, ZRAM], quick=True))
+
+    def test_regions_that_a_lender_here_does_not_have(self) -> None:
+        here = [case.region for case in hydrating.cases([SAME], quick=False)
+                if case.here]
+        self.assertEqual(clones._NEAR, oslo_units.Ki * min(here))
+        self.assertIn(max(REGIONS), here)
+
     def test_what_it_will_take_is_told(self) -> None:
-        text = hydrating.forecast(12, 3, 60, 5)
-        self.assertIn('576 rows of up to 60 s', text)
-        self.assertIn('12 h 12 min', text)
+        text = hydrating.forecast(
+            3 * [Case(SAME, 4), *3 * [Case(SAME, 64)]], 3, 60, 5)
+        self.assertIn('540 rows of up to 60 s', text)
+        self.assertIn('11 h 36 min', text)
 
 
 class FiguresTest(base.FiguresTestCase):
